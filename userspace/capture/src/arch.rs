@@ -9,20 +9,20 @@ use deepctx_walk::unwind_row::Registers;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::sync::LazyLock;
 
-/// What differs between machines.
+/// Differences between machines.
 pub(super) struct Machine {
     /// Which one.
     pub(super) arch: Arch,
-    /// Where `task_struct` keeps the thread pointer of user space. Of a running thread it is the one with which it was
-    /// last switched in, or set by the kernel: C libraries set it before `main`.
+    /// Field of `task_struct` with the thread pointer of user space. For a running thread it has the value of the last
+    /// switch-in, or that set by the kernel: C libraries set it before `main`.
     pub(super) thread_pointer: &'static str,
     /// Whether captures are tested on such a machine.
     pub(super) is_tested: bool,
 }
 
-/// The kernel programs of the machine that this was compiled for, built by `cargo xtask ebpf` and committed, so that
-/// users need no BPF toolchain; `build.rs` packs them. Unpacked once, on first use, and kept: libbpf reads them until
-/// they are loaded. `None` if they are not whole.
+/// The kernel programs for this machine, built by `cargo xtask ebpf` and committed, so that users need no BPF
+/// toolchain; `build.rs` packs them. Unpacked once, on first use, and kept: libbpf reads them until they are loaded.
+/// `None` if they are incomplete.
 pub(super) fn object() -> Option<&'static [u8]> {
     static OBJECT: LazyLock<Option<AlignedBytes>> =
         LazyLock::new(|| AlignedBytes::unpack(include_bytes!(concat!(env!("OUT_DIR"), "/object.zlib"))));
@@ -32,7 +32,7 @@ pub(super) fn object() -> Option<&'static [u8]> {
 /// Bytes of the object, unpacked.
 const OBJECT_BYTES: usize = include!(concat!(env!("OUT_DIR"), "/object_bytes"));
 
-/// ELF structures are read in place, so the bytes must stand where a structure may.
+/// ELF structures are read in place, so the bytes must be aligned for them.
 struct AlignedBytes {
     room: Box<[u8]>,
     begin: usize,
@@ -66,8 +66,8 @@ pub(super) static HERE: Machine =
 pub(super) static HERE: Machine =
     Machine { arch: Arch::Aarch64, thread_pointer: "task_struct.thread.uw.tp_value", is_tested: false };
 
-/// Bits of an address in user space: kernels of aarch64 are configured for 36 to 52. The kernel gives addresses out
-/// from the top, where it puts the stack, and first of all on it the name of the program.
+/// Bits of an address in user space: kernels of aarch64 are configured for 36 to 52. The kernel puts the stack at the
+/// top of the address space, with the name of the program first.
 pub(super) fn address_bits() -> u32 {
     bits_of(rustix::param::linux_execfn().as_ptr() as u64)
 }
@@ -77,7 +77,7 @@ fn bits_of(address: u64) -> u32 {
     u64::BITS - address.leading_zeros()
 }
 
-/// The registers with which a thread left user mode, where a walk begins.
+/// The registers with which a thread left user mode: the start of a walk.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn registers(thread: &Thread) -> Registers {
     use deepctx_walk::unwind_row::x86_64::dwarf;
@@ -87,7 +87,7 @@ pub(super) fn registers(thread: &Thread) -> Registers {
     Registers { pc: thread.pc, sp: thread.sp, bp, general, exact: 1, bp_known: 1 }
 }
 
-/// The registers with which a thread left user mode, where a walk begins.
+/// The registers with which a thread left user mode: the start of a walk.
 #[cfg(target_arch = "aarch64")]
 pub(super) fn registers(thread: &Thread) -> Registers {
     use deepctx_walk::unwind_row::aarch64::{address_mask, dwarf};

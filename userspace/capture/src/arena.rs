@@ -13,7 +13,7 @@ pub(crate) const QUARANTINE_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Arena {
     size: u32,
-    /// Length of a segment; 0 when the arena is one whole.
+    /// Length of a segment; 0 if the arena is not segmented.
     segment: u32,
     /// Free runs: start → length, adjacent only where segments meet.
     free: BTreeMap<u32, u32>,
@@ -33,7 +33,7 @@ impl Arena {
         self.size
     }
 
-    /// An empty arena that grows by whole segments; no run ever lies in two of them.
+    /// An empty arena that grows by whole segments; no run crosses a boundary between two of them.
     pub(crate) fn segmented(segment: u32) -> Self {
         Self { segment, ..Self::new(0, 0) }
     }
@@ -44,12 +44,12 @@ impl Arena {
         self.size += self.segment;
     }
 
-    /// Slots in use, those in quarantine included.
+    /// Slots in use, including those in quarantine.
     pub(crate) fn used(&self) -> u32 {
         self.size - self.free.values().sum::<u32>()
     }
 
-    /// Takes a run of exactly `length` slots, the lowest that fits; `None` when there is none.
+    /// Takes a run of exactly `length` slots, the lowest that fits; `None` if there is none.
     pub(crate) fn take(&mut self, length: u32) -> Option<Range<u32>> {
         if length == 0 {
             return Some(0..0);

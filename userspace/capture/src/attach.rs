@@ -22,7 +22,7 @@ pub(crate) enum AttachError {
     PerfEvent {
         /// CPU number.
         cpu: u32,
-        /// Frequency asked for.
+        /// Requested frequency.
         frequency: u32,
         /// The system's error.
         source: io::Error,
@@ -35,16 +35,16 @@ pub(crate) enum AttachError {
     Load(#[from] LoadError),
 }
 
-/// Samplers on every CPU; sampling ends when this goes.
+/// Samplers on every CPU; sampling ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Samplers {
-    /// By CPU; `None` where a CPU came that cannot be sampled.
+    /// By CPU; `None` for a new CPU that cannot be sampled.
     links: BTreeMap<u32, Option<Link>>,
     online: OnlineCpus,
     clock: Clock,
     /// In Hz.
     frequency: u32,
-    /// What was missed so far, and how much of that was sent.
+    /// Counts so far, and those already sent.
     missed: CpuCounters,
     sent: CpuCounters,
     messages: Sender<Message>,
@@ -56,7 +56,7 @@ impl Samplers {
         self.links.values().flatten().count()
     }
 
-    /// What makes a CPU take a sample.
+    /// The event that triggers samples.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
@@ -66,10 +66,10 @@ impl Samplers {
         self.frequency
     }
 
-    /// Samples at another frequency from now on. Each sample says how much time it stands for, so that sums stay right.
+    /// Samples at another frequency from now on. Each sample carries the time it stands for, so sums stay right.
     ///
     /// # Errors
-    /// The kernel refuses the frequency: then all goes on as before.
+    /// The kernel refuses the frequency: then nothing changes.
     pub(crate) fn set_frequency(
         &mut self,
         loaded: &mut LoadedPrograms,
@@ -78,7 +78,7 @@ impl Samplers {
         let before = std::mem::replace(&mut self.frequency, frequency);
         let cpus: Vec<u32> =
             self.links.iter().filter(|(_, link)| link.is_some()).map(|(cpu, _)| *cpu).collect();
-        // The kernel judges a frequency when an event is opened, so that a first one that is refused changes nothing.
+        // The kernel checks a frequency when an event is opened, so a refusal at the first CPU changes nothing.
         let set = cpus.iter().try_for_each(|cpu| self.sample(loaded, *cpu).map(drop));
         if set.is_err() {
             self.frequency = before;
@@ -89,7 +89,7 @@ impl Samplers {
         set
     }
 
-    /// Samples CPUs that came since the last time, and no longer those that went; sends what was missed.
+    /// Samples CPUs that came online since the last call, drops those that went offline, and sends the counts.
     pub(crate) fn follow_cpus(&mut self, loaded: &mut LoadedPrograms) {
         let CpuChanges { went, came } = self.online.changes(&self.links.keys().copied().collect());
         for cpu in &went {
@@ -98,7 +98,7 @@ impl Samplers {
         for cpu in came {
             match self.sample(loaded, cpu) {
                 Ok(true) => self.missed.late += 1,
-                // It went again.
+                // It went offline again.
                 Ok(false) => {}
                 Err(error) => {
                     self.links.insert(cpu, None);
@@ -108,7 +108,7 @@ impl Samplers {
                 }
             }
         }
-        // Not worth waiting for: totals come again.
+        // Not worth waiting for: totals are sent again.
         if self.missed != self.sent && self.messages.try_send(Message::Cpus(self.missed)).is_ok() {
             self.sent = self.missed;
         }
@@ -127,8 +127,8 @@ impl Samplers {
     }
 }
 
-/// Opens a sampling event on every online CPU and attaches the sampler to it, by a clock and at a frequency in Hz. What
-/// is missed later is sent to `messages`.
+/// Opens a sampling event on every online CPU, with a clock and a frequency in Hz, and attaches the sampler to it.
+/// Counts of later misses are sent to `messages`.
 pub(crate) fn attach_samplers(
     loaded: &mut LoadedPrograms,
     clock: Clock,
@@ -137,7 +137,7 @@ pub(crate) fn attach_samplers(
 ) -> Result<Samplers, AttachError> {
     let mut samplers = Samplers {
         links: BTreeMap::new(),
-        // Before the list is read, so that no change is missed.
+        // Created before the list is read, so that no change is missed.
         online: OnlineCpus::new(),
         clock,
         frequency,

@@ -17,27 +17,24 @@ use std::time::Duration;
 
 /// No window is shorter: attaching itself would take most of it.
 const WINDOW_SHORTEST: Duration = Duration::from_millis(20);
-/// The first window, randomly a quarter more or less: some whole training steps, and soon over where a capture is
-/// short.
+/// The first window, randomly a quarter more or less: some whole training steps, and soon over for a short capture.
 const WINDOW_FIRST: Duration = Duration::from_millis(200);
-/// How much longer each window is than the one before, as a ratio: whole training steps of slow programs fit in the
-/// later ones.
+/// Growth of each window over the one before, as a ratio: later windows hold whole training steps of slow programs.
 const WINDOW_GROWS: (u64, u64) = (3, 2);
 /// No window is longer.
 const WINDOW_LONGEST: Duration = Duration::from_secs(10);
 /// No pause is shorter.
 const PAUSE_SHORTEST: Duration = Duration::from_millis(100);
-/// A window ends when it takes a pause of this length to repay its debt: what is shown of a program should not be
-/// older.
+/// A window ends when its debt needs a pause of this length: what the profile shows should not be older.
 const PAUSE: Duration = Duration::from_secs(5);
-/// However much is owed, there is a window after this time; one that begins in debt is a shortest one.
+/// Whatever the debt, a window begins after this time; one that begins in debt has the shortest length.
 const PAUSE_LONGEST: Duration = Duration::from_secs(20);
-/// CPU time of the targets whose budget can be saved up for an expensive phase.
+/// CPU time of the targets over which unused budget is saved up for an expensive phase.
 const SAVED: Duration = Duration::from_secs(2);
-/// Between two checks during a window, and during a pause.
+/// Interval between checks during a window, and during a pause.
 const CHECKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 
-/// How much of the targets' own CPU time probes may take, in thousandths. Its text: `2.5%`.
+/// Share of the targets' own CPU time that probes may take, in thousandths. Its text: `2.5%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Budget(u32);
@@ -78,9 +75,9 @@ impl fmt::Display for Budget {
 pub(crate) struct Figures {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub now_ns: u64,
-    /// What probes took of the targets' CPU time, nanoseconds.
+    /// CPU time of the targets spent in probes, nanoseconds.
     pub cost_ns: u64,
-    /// CPU time of the targets, with what probes took of it, nanoseconds.
+    /// CPU time of the targets, including probes, nanoseconds.
     pub cpu_ns: u64,
 }
 
@@ -94,10 +91,10 @@ impl Figures {
     }
 }
 
-/// What is to be done.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Nothing.
+    /// No change.
     Keep,
     /// The window is over.
     Detach,
@@ -105,19 +102,19 @@ pub(crate) enum Decision {
     Attach,
 }
 
-/// What somebody asks of the probes that have a budget, while a capture runs.
+/// A request for the probes that have a budget, while a capture runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProbeHold {
     /// Attached while the budget lasts.
     #[default]
     Budget,
-    /// Attached, whatever they cost.
+    /// Attached, whatever their cost.
     Attached,
-    /// Detached, whatever could be spent.
+    /// Detached, whatever the balance.
     Detached,
 }
 
-/// Decides when there is a window.
+/// Decides when windows open and close.
 #[derive(Debug)]
 pub(crate) struct Governor {
     budget: Budget,
@@ -125,20 +122,20 @@ pub(crate) struct Governor {
     attached: bool,
     /// The window began with a debt.
     forced: bool,
-    /// As this window or pause began.
+    /// Figures when this window or pause began.
     began: Figures,
     last: Figures,
     /// Length of this window, and the mean length of the next one; nanoseconds.
     planned_ns: u64,
     length_ns: u64,
-    /// What may be spent, or is owed, thousandths of nanoseconds.
+    /// Budget left, or debt if negative, thousandths of nanoseconds.
     balance: i64,
-    /// For lengths that keep no time with the program.
+    /// Random state: lengths must not keep time with the program.
     chance: u64,
 }
 
 impl Governor {
-    /// A first window begins now. `chance`: any number.
+    /// The first window begins now. `chance`: any number.
     pub(crate) fn new(budget: Budget, now: Figures, chance: u64) -> Self {
         let mut governor = Self {
             budget,
@@ -161,8 +158,8 @@ impl Governor {
         self.attached
     }
 
-    /// Decides otherwise from the next check on. What probes cost is still counted: who had them attached for long owes
-    /// that to the budget, if it is to hold again.
+    /// Overrides decisions from the next check on. The cost of probes is still counted: a long request to attach leaves
+    /// a debt for the budget.
     pub(crate) fn hold(&mut self, hold: ProbeHold) {
         self.hold = hold;
     }
@@ -172,14 +169,14 @@ impl Governor {
         CHECKS[usize::from(!self.attached)]
     }
 
-    /// What the probes took in this window, relative to the targets' own CPU time in it; `None` when they used none.
+    /// Cost of the probes in this window, relative to the targets' own CPU time in it; `None` if they used none.
     pub(crate) fn rate(&self) -> Option<f64> {
         let Figures { cost_ns, cpu_ns, .. } = self.last.since(self.began);
         let own = cpu_ns.saturating_sub(cost_ns);
         (own > 0).then(|| cost_ns as f64 / own as f64)
     }
 
-    /// What is to be done at these figures.
+    /// Decides at these figures.
     pub(crate) fn check(&mut self, now: Figures) -> Decision {
         let Figures { cost_ns, cpu_ns, .. } = now.since(self.last);
         self.last = now;
@@ -208,7 +205,7 @@ impl Governor {
         if self.balance >= 0 || elapsed_ns < nanos(WINDOW_SHORTEST) {
             return Decision::Keep;
         }
-        // In a pause the targets' time is their own.
+        // In a pause all of the targets' time is their own.
         let repaid = u128::from(cpu_ns) * u128::from(nanos(PAUSE)) * u128::from(self.budget.0);
         let repaid = repaid / u128::from(elapsed_ns);
         let debt = u128::from(self.balance.unsigned_abs());
@@ -264,7 +261,7 @@ mod tests {
         }
     }
 
-    /// A program that uses so many CPUs and at whose probes a nanosecond of its own costs so many more, for so long.
+    /// A program that uses this many CPUs, whose probes cost this much per nanosecond of its own time, for this long.
     #[derive(Clone, Copy, Debug)]
     struct Phase {
         cpus: f64,
@@ -285,7 +282,7 @@ mod tests {
 
     const CHECK_NS: u64 = 20_000_000;
 
-    /// Follows a governor through phases, checking as often as it asks, and late by up to `late_ns`.
+    /// Runs a governor through phases, checking as often as it asks, and late by up to `late_ns`.
     fn follow(budget: Budget, phases: &[Phase], late_ns: u64, chance: u64) -> SimulatedCost {
         let mut governor = Governor::new(budget, Figures::default(), chance);
         let mut seen = SimulatedCost { windows: 1, ..SimulatedCost::default() };
@@ -322,7 +319,7 @@ mod tests {
         seen
     }
 
-    /// Seconds of a program; the share of time that is watched, in per cent, and how many windows that takes.
+    /// Seconds of a program; the watched share of time in percent, and the number of windows.
     #[track_caller]
     fn check(
         budget: &str,
@@ -351,7 +348,7 @@ mod tests {
             governor.check(now)
         };
         governor.hold(ProbeHold::Attached);
-        // Half of the time is theirs: without the request that would be over within a second.
+        // Half of the time is spent in probes: without the request the window would end within a second.
         assert!((0..500).all(|_| next(&mut governor, CHECK_NS / 2) == Decision::Keep));
         governor.hold(ProbeHold::Detached);
         assert_eq!(next(&mut governor, 0), Decision::Detach);
@@ -410,7 +407,7 @@ mod tests {
             let late_ns = late_ms * 1_000_000;
             let seen = follow(budget, &phases, late_ns, chance);
             let share = f64::from(thousandths) / 1000.0;
-            // What is seen too late: between two checks; at most that in each window that had to begin in debt.
+            // Unseen cost: between two checks; at most that in each window that had to begin in debt.
             let unseen_ns = (CHECK_NS * 2 + late_ns) as f64 * seen.most_cpus;
             let turn_ns = share * nanos(PAUSE) as f64 * seen.most_cpus;
             let most = share * seen.own_ns + turn_ns + unseen_ns * (1 + seen.forced) as f64 + 1e6;

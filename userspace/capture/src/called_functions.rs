@@ -12,11 +12,11 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 pub struct CalledFunctionMap(pub(super) MapHandle);
 
 impl CalledFunctionMap {
-    /// Sets or removes the function of a process. False when there are more processes than the map has room for.
+    /// Sets or removes the function of a process. False if the map is full.
     pub fn set(&mut self, pid: u32, called: Option<CalledFunction>) -> bool {
         match called {
             Some(called) => self.0.update(pid.as_bytes(), called.as_bytes(), MapFlags::ANY).is_ok(),
-            // One that is not there is removed already.
+            // A missing entry counts as removed.
             None => self.0.delete(pid.as_bytes()).is_ok(),
         }
     }

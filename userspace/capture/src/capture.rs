@@ -40,9 +40,9 @@ use super::target_map::TargetMap;
 use super::targets::{self, Targets};
 use super::threads::{self, DrainSetup, KernelCounters, ScanMemory, Scans, SiteCounts};
 
-/// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
-/// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and the kernel counts
-/// what the ring cannot hold.
+/// Messages that may wait for the pipeline, besides those about the first processes. Records come in batches of at most
+/// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When the channel is full, records stay in the ring, and the kernel
+/// counts those that the ring cannot hold.
 const MESSAGES_MAX: usize = 16;
 
 /// Asks the threads of a capture to stop once they have read and sent everything.
@@ -62,7 +62,7 @@ pub struct Capture {
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
     called: Option<CalledFunctionMap>,
-    /// The thread that reads what the machine does ends when this is dropped.
+    /// The thread that reads machine metrics ends when this is dropped.
     _system: Option<Sender<()>>,
     stop: StopGuard,
     scan_memory: Arc<ScanMemory>,
@@ -71,13 +71,13 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Loads the programs, prepares every target, and begins to sample. One sequence in one place: what is attached
-    /// before what is found decides whether anything is missed between them.
+    /// Loads the programs, prepares every target, and begins to sample. The whole sequence is in one place: the order
+    /// of attaching and finding decides whether anything is missed in between.
     ///
     /// # Errors
-    /// A target that is not there, a missing privilege, or a kernel that refuses: see [`CaptureError`].
+    /// A missing target, a missing privilege, or a refusal of the kernel: see [`CaptureError`].
     pub fn start(config: CaptureConfig) -> Result<Self, CaptureError> {
-        // Targets first: a mistyped pid should not be answered by a missing privilege. Children come later.
+        // Targets first: a mistyped pid should not be reported as a missing privilege. Children come later.
         let named = targets::find(&config.targets, false)?;
         require_capabilities()?;
         require_limits()?;
@@ -88,7 +88,7 @@ impl Capture {
         log_progress(began_ns, "programs loaded, processes prepared");
         tables::set_layouts(&loaded, &python_layouts(&config))?;
         prepared.processes.tables().connect(&loaded)?;
-        // Children that start from now on are followed by the programs; those that are there are found after that.
+        // The programs follow children that start from now on; existing ones are found after that.
         let mut tracepoints = loaded.attach_process_events()?;
         let found = prepared.add_targets(&config, &named, &TargetMap::new(&loaded, &config)?)?;
         let (sender, messages) = bounded(MESSAGES_MAX + prepared.messages());
@@ -114,7 +114,7 @@ impl Capture {
         let scans = threads::spawn_scan(scans, &supervisor);
         let system = start_system(&config, &found, &sender, &supervisor)?;
         let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
-        // Nothing reported what was mapped between the first scans and the attachment.
+        // Mappings made between the first scans and the attachment were not reported.
         threads::request_rescans(&scans, &named);
         let (probes, site_counts) = probes.unzip();
         let drain = DrainSetup {
@@ -144,37 +144,37 @@ impl Capture {
         })
     }
 
-    /// What it sends. The channel is closed after the last message.
+    /// Messages of the capture. The channel closes after the last message.
     pub fn messages(&self) -> Receiver<Message> {
         self.messages.clone()
     }
 
-    /// The map of functions whose calls record the object that they are made on, if modules are captured. Given once.
+    /// The map of functions whose calls record their object, if modules are captured. Returned once.
     pub fn called(&mut self) -> Option<CalledFunctionMap> {
         self.called.take()
     }
 
-    /// Where more operators are named whose tensors are to be recorded; `None` without probes.
+    /// Queue of further operators whose tensors are to be recorded; `None` without probes.
     pub fn tensor_requests(&self) -> Option<TensorRequests> {
         self.probes.as_ref().map(Probes::tensor_requests)
     }
 
-    /// The first of its threads that ended before it did, if one did: the capture lies from then on.
+    /// The first of its threads that ended early, if any: the capture is unreliable from then on.
     pub fn ended_early(&self) -> Option<EarlyEnd> {
         self.supervisor.ended_early()
     }
 
-    /// Number of CPUs that are sampled.
+    /// Number of sampled CPUs.
     pub fn cpus(&self) -> usize {
         self.samplers.cpus()
     }
 
-    /// Samples CPUs that came since the last call, and no longer those that went. To be called about twice a second.
+    /// Samples CPUs that came online, and drops those that went offline. Call it about twice a second.
     pub fn follow_cpus(&mut self) {
         self.samplers.follow_cpus(&mut self.loaded);
     }
 
-    /// How often each CPU is sampled, in Hz.
+    /// Sampling frequency per CPU, in Hz.
     pub fn frequency(&self) -> u32 {
         self.samplers.frequency()
     }
@@ -182,7 +182,7 @@ impl Capture {
     /// Samples at another frequency from now on.
     ///
     /// # Errors
-    /// The kernel refuses it: then all goes on as before.
+    /// The kernel refuses it: then nothing changes.
     pub fn set_frequency(&mut self, frequency: u32) -> Result<(), CaptureError> {
         let clock = self.samplers.clock();
         self.samplers
@@ -190,7 +190,7 @@ impl Capture {
             .map_err(|error| CaptureError::sampling(error, clock))
     }
 
-    /// Attaches or detaches the probes that have a budget, until asked otherwise. False where none has one.
+    /// Attaches or detaches the probes that have a budget, until the next request. False if there are none.
     pub fn hold_probes(&self, hold: ProbeHold) -> bool {
         self.probes.as_ref().is_some_and(|probes| probes.hold(hold))
     }
@@ -200,16 +200,16 @@ impl Capture {
         self.probes.as_ref().and_then(Probes::budgeted_attached)
     }
 
-    /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must
-    /// read the messages meanwhile.
+    /// Waits until the probes of already mapped libraries are attached, for at most `longest`. Messages must be
+    /// received meanwhile.
     pub fn wait_for_probes(&self, longest: Duration) {
         if let Some(probes) = &self.probes {
             probes.wait(longest);
         }
     }
 
-    /// Stops sampling and gives the last counters. What is still in the ring comes as messages, until the channel is
-    /// closed.
+    /// Stops sampling and returns the last counters. Records still in the ring come as messages, until the channel
+    /// closes.
     pub fn stop(self) -> [u64; Counter::ALL.len()] {
         let Self { samplers, tracepoints, probes, counters, stop, .. } = self;
         drop(samplers);
@@ -222,7 +222,7 @@ impl Capture {
         totals
     }
 
-    /// What the profiler itself used so far.
+    /// The profiler's own resource usage so far.
     pub fn cost(&self) -> OwnCost {
         let [rows, processes] = self.scan_memory.held();
         let mut maps = self.loaded.locked();
@@ -231,7 +231,7 @@ impl Capture {
     }
 }
 
-/// The processes that the selectors match now; with their descendants when children are to be followed.
+/// The processes that the selectors match now, with their descendants if children are followed.
 ///
 /// # Errors
 /// A selector matches nothing, or processes cannot be listed.
@@ -239,7 +239,7 @@ pub fn find_processes(targets: &[Targets], follow_children: bool) -> Result<Vec<
     Ok(targets::find(targets, follow_children)?)
 }
 
-/// The job that a process, or else one of those that it started, is a rank of.
+/// The job of which a process, or else one of its descendants, is a rank.
 ///
 /// # Errors
 /// There is no such process, it has no rank, or processes cannot be listed.
@@ -247,7 +247,7 @@ pub fn find_job(pid: u32) -> Result<Job, CaptureError> {
     job::of_process(pid)?.ok_or(CaptureError::NoRank { pid })
 }
 
-/// Loads the programs, and meanwhile scans the targets.
+/// Loads the programs while scanning the targets.
 fn load_and_prepare(
     config: &CaptureConfig,
     named: &[u32],
@@ -261,7 +261,7 @@ fn load_and_prepare(
     Ok((programs, prepared))
 }
 
-/// Where each version of the interpreter keeps its fields, by number.
+/// Field offsets of each interpreter version, by number.
 fn python_layouts(config: &CaptureConfig) -> Vec<(u32, deepctx_common::python::PythonLayout)> {
     let coroutines = config.frames().coroutines;
     let layout = |l: &deepctx_symbolizer::python::Layout| {
@@ -275,7 +275,7 @@ fn attach_tracepoints(loaded: &mut LoadedPrograms, off_cpu: bool) -> Result<Vec<
     let mut links = Vec::new();
     match loaded.attach_mapped() {
         Ok(link) => links.push(link),
-        // Needs tracefs and system call tracepoints. Without: new libraries are found when samples meet them.
+        // Needs tracefs and system call tracepoints. Without: new libraries are found when samples hit them.
         Err(error) => tracing::debug!(%error, "new libraries are found late"),
     }
     if off_cpu {
@@ -284,7 +284,7 @@ fn attach_tracepoints(loaded: &mut LoadedPrograms, off_cpu: bool) -> Result<Vec<
     Ok(links)
 }
 
-/// Where kernel programs look up the functions that call modules of PyTorch, if modules are recorded.
+/// Map in which kernel programs look up the functions that call PyTorch modules, if modules are recorded.
 fn called_functions(
     config: &CaptureConfig,
     loaded: &LoadedPrograms,
@@ -293,8 +293,8 @@ fn called_functions(
     Ok(map.map(CalledFunctionMap))
 }
 
-/// Starts the thread that attaches probes to the libraries of these processes and of those that come, if there is
-/// anything to attach.
+/// Starts the thread that attaches probes to the libraries of these and later processes, if there is anything to
+/// attach.
 fn start_probes(
     config: &CaptureConfig,
     loaded: &LoadedPrograms,
@@ -335,7 +335,7 @@ fn start_probes(
     Ok(Some((probes, SiteCounts { map: Arc::new(loaded.map(map::SITE_COUNTS)?), sites })))
 }
 
-/// Starts the thread that reads what the machine does, which ends when what this gives is dropped.
+/// Starts the thread that reads machine metrics; it ends when the result is dropped.
 fn start_system(
     config: &CaptureConfig,
     pids: &[u32],
@@ -354,10 +354,10 @@ fn require_capabilities() -> Result<(), CaptureError> {
     }
 }
 
-/// Address space that a capture takes: an allocation that fails later would end the program.
+/// Address space that a capture takes: a later allocation failure would end the program.
 const ADDRESS_SPACE_MIB: u64 = 512;
 
-/// What whoever started this process lets it have.
+/// Checks the resource limits of this process.
 fn require_limits() -> Result<(), CaptureError> {
     require_address_space()?;
     require_open_files()
@@ -372,10 +372,10 @@ fn require_address_space() -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Files that a capture holds open at least: programs, maps, readers, and a small target's probes.
+/// Minimum of files that a capture holds open: programs, maps, readers, and a small target's probes.
 const OPEN_FILES: u64 = 256;
 
-/// Files for each CPU: its sampling event, and that of probes which count.
+/// Files for each CPU: its sampling event, and that of counting probes.
 const OPEN_FILES_PER_CPU: u64 = 2;
 
 fn require_open_files() -> Result<(), CaptureError> {
@@ -388,14 +388,14 @@ fn require_open_files() -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Sets what holds for all of this process.
+/// Sets process-wide options.
 fn prepare_this_process() {
     raise_open_files();
     cost::bound_allocator();
 }
 
-/// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual
-/// soft limit is 1024.
+/// Raises the limit of open files to its maximum: one for each CPU, shard and named library, where the usual soft limit
+/// is 1024.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -11,7 +11,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Logs how long the start took so far: a user waits for it.
+/// Logs the time since the start: a user waits for it.
 pub(super) fn log_progress(began_ns: u64, step: &str) {
     let milliseconds = monotonic_ns().saturating_sub(began_ns) as f64 / 1e6;
     tracing::debug!("start: {step} after {milliseconds:.1} ms");

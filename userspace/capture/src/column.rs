@@ -22,14 +22,14 @@ impl<T> Default for Column<T> {
 }
 
 impl<T: Plain> Column<T> {
-    /// Has these elements written from `first` on at the next [`Column::flush`].
+    /// Queues these elements, from `first` on, for the next [`Column::flush`].
     pub(crate) fn write(&mut self, first: u32, elements: Vec<T>) {
         if !elements.is_empty() {
             self.waiting.push((first, elements));
         }
     }
 
-    /// Writes what waits. Elements that nothing points at yet: see [`SharedArray`].
+    /// Writes the queued elements. Nothing may point at them yet: see [`SharedArray`].
     pub(crate) fn flush(&mut self, map: &MapHandle) -> io::Result<()> {
         let first = self.waiting.iter().map(|(first, _)| *first).min();
         let end = self.waiting.iter().map(|(first, elements)| first + elements.len() as u32).max();

@@ -11,16 +11,16 @@ use std::time::Duration;
 use deepctx_common::memory::MemoryUse;
 use libbpf_rs::libbpf_sys::{BPF_STATS_RUN_TIME, bpf_enable_stats};
 
-/// What this process used so far.
+/// Resource usage of this process so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnCost {
     /// User and system CPU time since its start.
     pub cpu: Duration,
     /// Resident set, bytes.
     pub resident_bytes: u64,
-    /// Memory of the kernel maps, by what they are for.
+    /// Memory of the kernel maps, by purpose.
     pub maps: Vec<MemoryUse>,
-    /// What this crate keeps of processes and their files, beside the kernel's maps.
+    /// What this crate keeps about processes and their files, besides the kernel's maps.
     pub processes: MemoryUse,
 }
 
@@ -31,19 +31,19 @@ impl OwnCost {
     }
 }
 
-/// Measures now. `maps` is what [`super::load::LoadedPrograms::locked`] and the tables said.
+/// Measures now. `maps`: from [`super::load::LoadedPrograms::locked`] and the tables.
 pub(crate) fn measure(maps: Vec<MemoryUse>, processes: MemoryUse) -> OwnCost {
     OwnCost { cpu: cpu_time(), resident_bytes: resident_bytes(), maps, processes }
 }
 
-/// Resident memory of this process by where it comes from, bytes.
+/// Resident memory of this process by origin, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentMemory {
-    /// Pages of files, those of the program itself among them, and of memory that is shared.
+    /// Pages of files, including the program itself, and of shared memory.
     pub files: u64,
     /// Everything else.
     pub anonymous: u64,
-    /// What the allocator has given out and not taken back; not all of it need be resident.
+    /// Bytes allocated; not all of them need be resident.
     pub allocated: u64,
 }
 
@@ -72,7 +72,7 @@ fn allocated_bytes() -> u64 {
         }
         // SAFETY: a function of this name in the C library has this type (malloc.h).
         let mallinfo2: extern "C" fn() -> libc::mallinfo2 = unsafe { std::mem::transmute(symbol) };
-        // It holds the allocator's own locks meanwhile.
+        // It takes the allocator's own locks.
         let info = mallinfo2();
         (info.uordblks + info.hblkhd) as u64
     }
@@ -101,9 +101,9 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// From now on, large blocks of memory are given back when they are freed, and threads share two heaps. Otherwise the
-/// allocator keeps blocks of up to 64 MiB for later once it has seen one freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), in
-/// each of eight heaps for each CPU; but what is large here is rare: batches of records after a pause, growing tables.
+/// From now on, large blocks of memory are returned when freed, and threads share two heaps. By default the allocator
+/// keeps blocks of up to 64 MiB once it has seen one freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), in eight heaps per CPU;
+/// but large blocks are rare here: batches of records after a pause, growing tables.
 pub fn bound_allocator() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in
@@ -114,22 +114,22 @@ pub fn bound_allocator() {
     }
 }
 
-/// Has the allocator give back what is free. After the start that is most of what it has: tables were built, symbol
-/// tables and debug information unpacked, on threads that will not need as much again.
+/// Makes the allocator return free memory. After the start that is most of its memory: tables were built, symbol tables
+/// and debug information unpacked, on threads that will not need as much again.
 pub fn malloc_trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes the allocator's own locks; nothing else is touched.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-/// Bytes that the kernel charges for a map (`memlock` in its fdinfo); 0 when it does not say.
+/// Bytes that the kernel charges for a map (`memlock` in its fdinfo); 0 if not reported.
 pub fn map_memlock(map: &impl AsFd) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// CPU time of a process and all its threads, those that have ended included, nanoseconds; `None` when there is none.
+/// CPU time of a process and all its threads, including ended ones, nanoseconds; `None` if there is no such process.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: the pointer is to a local.
@@ -144,17 +144,17 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     Some(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-/// Runs of a kernel program, counted while [`count_runs`] has it so.
+/// Runs of a kernel program, counted while [`count_runs`] is active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// How many.
+    /// Number of runs.
     pub count: u64,
-    /// What they took, nanoseconds.
+    /// Their time, nanoseconds.
     pub time_ns: u64,
 }
 
 impl Runs {
-    /// Those of a loaded program so far; none when the kernel does not say.
+    /// The runs of a loaded program so far; zero if the kernel does not report them.
     pub fn of(program: &impl AsFd) -> Self {
         let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -165,11 +165,11 @@ impl Runs {
     }
 }
 
-/// Has the kernel count the runs of its programs, of everybody's, until this is closed. Each run takes two looks at
-/// the clock more.
+/// Makes the kernel count the runs of all BPF programs on the machine, until this is closed. Each run then reads the
+/// clock twice more.
 ///
 /// # Errors
-/// The kernel does not let us (it asks for `CAP_SYS_ADMIN`), or is older than 5.8.
+/// The kernel refuses (it asks for `CAP_SYS_ADMIN`), or is older than 5.8.
 pub fn count_runs() -> io::Result<OwnedFd> {
     // SAFETY: takes a number and gives a descriptor.
     let fd = unsafe { bpf_enable_stats(BPF_STATS_RUN_TIME) };

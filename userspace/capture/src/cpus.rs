@@ -23,7 +23,7 @@ pub(super) const ONLINE: &str = "/sys/devices/system/cpu/online";
 const KERNEL_GROUP: u32 = 1;
 /// An event is at most 2 KiB (`UEVENT_BUFFER_SIZE`) and its heading.
 const EVENT_BYTES: usize = 4096;
-/// Events that are read at one look; the rest waits for the next.
+/// Events read at a time; the rest waits for the next call.
 const EVENTS_MAX: usize = 10_000;
 
 reasons! {
@@ -35,12 +35,12 @@ reasons! {
         helps "see the notice for the system's error";
 }
 
-/// What was missed of CPUs that came during the capture.
+/// Gaps of CPUs that came online during the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounters {
-    /// How often a CPU came, and is sampled since.
+    /// How often a CPU came online, and is sampled since.
     pub late: u64,
-    /// How often a CPU came and could not be sampled.
+    /// How often a CPU came online and could not be sampled.
     pub not_sampled: u64,
 }
 
@@ -78,7 +78,7 @@ fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// What is to be done about the sampling events.
+/// Changes to make to the sampling events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuChanges {
     /// CPUs whose event is dead.
@@ -87,11 +87,11 @@ pub(super) struct CpuChanges {
     pub(super) came: Vec<u32>,
 }
 
-/// The online CPUs, looked at again and again.
+/// Tracks the online CPUs.
 #[derive(Debug)]
 pub(super) struct OnlineCpus {
     list: PathBuf,
-    /// `None` where the kernel gives none: a CPU that goes and comes between two looks is not noticed then.
+    /// `None` if the kernel sends none: a CPU that goes offline and back between two checks is then not noticed.
     events: Option<CpuEvents>,
 }
 
@@ -105,8 +105,8 @@ impl OnlineCpus {
         Self { list: PathBuf::from(ONLINE), events: events.ok() }
     }
 
-    /// What changed for whoever samples `sampled`. Events are read before the list, which is never older then: a CPU
-    /// comes only after the event that it went was sent.
+    /// Changes for a sampler of `sampled`. Events are read before the list, so the list is never older: a CPU comes
+    /// online only after the event of its going offline was sent.
     pub(super) fn changes(&self, sampled: &BTreeSet<u32>) -> CpuChanges {
         let gone = self.events.as_ref().map(CpuEvents::gone).unwrap_or_default();
         let Ok(online) = read_list(&self.list) else { return CpuChanges::default() };
@@ -114,7 +114,7 @@ impl OnlineCpus {
     }
 }
 
-/// CPUs that went since the last look.
+/// CPUs that went offline since the last check.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum RemovedCpus {
     /// None.
@@ -122,7 +122,7 @@ enum RemovedCpus {
     Nobody,
     /// These.
     These(BTreeSet<u32>),
-    /// Nobody knows which: there were too many events.
+    /// Unknown: there were too many events.
     Unknown,
 }
 
@@ -141,7 +141,7 @@ fn changes(sampled: &BTreeSet<u32>, online: &BTreeSet<u32>, gone: &RemovedCpus) 
     CpuChanges { went, came }
 }
 
-/// A socket on which the kernel says that a CPU went.
+/// A socket on which the kernel reports CPUs that go offline.
 #[derive(Debug)]
 struct CpuEvents(OwnedFd);
 
@@ -153,13 +153,13 @@ impl CpuEvents {
         Ok(Self(socket))
     }
 
-    /// CPUs that went since the last time.
+    /// CPUs that went offline since the last time.
     fn gone(&self) -> RemovedCpus {
         let mut cpus = BTreeSet::new();
         let mut event = [0; EVENT_BYTES];
         for _ in 0..EVENTS_MAX {
             match recvfrom(&self.0, &mut event[..], RecvFlags::DONTWAIT) {
-                // Whoever may send to the group is believed only if it is the kernel.
+                // Others may send to the group; only the kernel is believed.
                 Ok((_, bytes, from)) => {
                     let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
                     let is_kernel = from.is_some_and(|from| from.pid() == 0);

@@ -24,14 +24,14 @@ use super::load::{LoadError, LoadedPrograms, ProbeObject};
 use super::probes::FileId;
 use deepctx_pipeline::input::DutyWindow;
 
-/// What a trap costs where it cannot be tried, nanoseconds.
+/// Cost of a trap if it cannot be measured, nanoseconds.
 const TRAP_NS: u64 = 1_000;
-/// Cost of a trap in a program that works, relative to one in a loop that does nothing else, in eighths: the kernel's
-/// code for it is not in the caches, and evicts the program's.
+/// Cost of a trap in a working program, relative to one in an empty loop, in eighths: the kernel's code for it is not
+/// in the caches, and evicts the program's.
 const AT_WORK_EIGHTHS: u64 = 14;
 
-/// What a probe that has a budget is for, in words; `None` for one that is always attached: without the calls of an
-/// accelerator's libraries no device time is known.
+/// The feature of a probe that has a budget, for display; `None` for one that is always attached: without the calls of
+/// accelerator libraries no device time is known.
 pub(super) fn feature_of(event: Event) -> Option<&'static str> {
     Some(match event {
         Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => "operators",
@@ -55,7 +55,7 @@ pub(super) struct DutyCyclePrograms {
 
 impl DutyCyclePrograms {
     /// # Errors
-    /// What probes cost cannot be measured, so that no budget can be kept.
+    /// The cost of probes cannot be measured, so no budget can be kept.
     pub(super) fn new(
         loaded: &LoadedPrograms,
         method: AttachMethod,
@@ -73,11 +73,11 @@ struct AttachedFile {
     file: FileId,
     path: PathBuf,
     points: Vec<ProbeSite>,
-    /// While they are attached.
+    /// Open while they are attached.
     links: Vec<OwnedFd>,
 }
 
-/// What became of probes that were added.
+/// Result of adding probes.
 #[derive(Debug, Default)]
 pub(super) struct AttachOutcome {
     /// Those that the kernel refused.
@@ -91,7 +91,7 @@ pub(super) struct AttachOutcome {
 pub(super) struct Change {
     /// What to report.
     pub(super) window: DutyWindow,
-    /// What the user should know.
+    /// A notice for the user.
     pub(super) notice: Option<String>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct DutyCycle {
     program: OwnedFd,
     method: AttachMethod,
     budget: Budget,
-    /// From the first probe on.
+    /// Set with the first probe.
     governor: Option<Governor>,
     placed: Vec<AttachedFile>,
     what: BTreeSet<&'static str>,
@@ -111,12 +111,12 @@ pub(super) struct DutyCycle {
     trap_ns: u64,
     runs: Runs,
     cost_ns: u64,
-    /// CPU time that each target had used at the last check, nanoseconds.
+    /// CPU time of each target at the last check, nanoseconds.
     cpu: HashMap<u32, u64>,
     cpu_ns: u64,
-    /// A notice said why the probes were detached for the first time.
+    /// A notice explained why the probes were detached for the first time.
     explained: bool,
-    /// What was asked, also before there are probes.
+    /// The latest request, possibly made before there are probes.
     hold: ProbeHold,
 }
 
@@ -204,7 +204,7 @@ impl DutyCycle {
         self.governor.as_ref().map(Governor::next_check)
     }
 
-    /// Attaches or detaches the probes at the next check, whatever was spent.
+    /// Attaches or detaches the probes at the next check, whatever the balance.
     pub(super) fn hold(&mut self, hold: ProbeHold) {
         self.hold = hold;
         if let Some(governor) = &mut self.governor {
@@ -212,12 +212,12 @@ impl DutyCycle {
         }
     }
 
-    /// Checks what was spent. When a window closes, the caller reports it before it calls [`DutyCycle::detach`]; when
-    /// one opens, its probes are attached already.
+    /// Checks the budget. When a window closes, the caller reports it before calling [`DutyCycle::detach`]; when one
+    /// opens, its probes are attached already.
     pub(super) fn check(&mut self) -> Option<Change> {
         let now = self.figures();
         let governor = self.governor.as_mut()?;
-        // Of the window that ends here.
+        // The rate of the window that ends here.
         let rate = governor.rate();
         match governor.check(now) {
             Decision::Keep => None,
@@ -252,12 +252,12 @@ impl DutyCycle {
         let began_ns = monotonic_ns();
         links::close(self.placed.iter_mut().flat_map(|placed| placed.links.drain(..)).collect());
         tracing::debug!(microseconds = (monotonic_ns() - began_ns) / 1000, "the probes are detached");
-        // What came meanwhile counts too.
+        // Calls since the check count too.
         self.figures();
         self.counting = None;
     }
 
-    /// Forgets the probes of a file; gives what is to be closed if they are attached.
+    /// Forgets the probes of a file; returns the links to close if they are attached.
     pub(super) fn remove_file(&mut self, file: FileId) -> Vec<OwnedFd> {
         self.placed.extract_if(.., |placed| placed.file == file).flat_map(|placed| placed.links).collect()
     }
@@ -270,7 +270,7 @@ impl DutyCycle {
         DutyWindow { time_ns, watched, budget: self.budget.to_string(), what: self.features() }
     }
 
-    /// Has the kernel count runs of programs, while a window is open.
+    /// Makes the kernel count runs of programs, while a window is open.
     fn count(&mut self) {
         match count_runs() {
             Ok(counting) => self.counting = Some(counting),
@@ -310,18 +310,18 @@ impl DutyCycle {
     }
 }
 
-/// A function to try a probe on. The kernel emulates its first instruction, so that it takes one trap, as nearly all
+/// A function to measure a probe on. The kernel emulates its first instruction, so it takes one trap, as nearly all
 /// probes do.
 #[unsafe(naked)]
 extern "C" fn tried() {
     core::arch::naked_asm!("nop", "ret")
 }
 
-/// What a trap takes besides the program at it, nanoseconds: the least of some rounds, on ourselves.
+/// Time of a trap without its program, nanoseconds: the minimum of some rounds, on this process.
 fn trap_ns(program: &OwnedFd, method: AttachMethod) -> io::Result<u64> {
     const ROUNDS: u32 = 5;
     const CALLS: u32 = 400;
-    /// None of the sites: the program turns away.
+    /// No valid site: the program returns at once.
     const NO_SITE: u64 = u32::MAX as u64;
     let round = || {
         let before = cpu_time_ns();
@@ -349,7 +349,7 @@ fn trap_ns(program: &OwnedFd, method: AttachMethod) -> io::Result<u64> {
     Ok(with.saturating_sub(alone).saturating_sub((runs.time_ns - before.time_ns) / count))
 }
 
-/// Where that function is in the program's file.
+/// Offset of that function in the program's file.
 fn offset_of_tried(path: &Path) -> io::Result<u64> {
     let address = tried as extern "C" fn() as usize as u64;
     let inode = fs::metadata(path)?.ino();

@@ -33,7 +33,7 @@ pub enum CaptureError {
         /// The process id.
         pid: u32,
     },
-    /// The process is no rank of a distributed job, and started none.
+    /// The process is not a rank of a distributed job, and started none.
     #[error("process {pid} has no rank: no launcher gave it one in its environment")]
     NoRank {
         /// The process id.
@@ -42,10 +42,10 @@ pub enum CaptureError {
     /// No running process matches.
     #[error("no process {criterion}")]
     NoTargets {
-        /// What they were selected by: `is named "python"`.
+        /// The selector: `is named "python"`.
         criterion: String,
     },
-    /// More than one cgroup is selected; the programs in the kernel follow only one.
+    /// More than one cgroup is selected; the kernel programs follow only one.
     #[error("cgroup {}: only one cgroup can be captured at a time", path.display())]
     SecondCgroup {
         /// The second one.
@@ -73,30 +73,30 @@ pub enum CaptureError {
         /// The missing capabilities: `CAP_BPF`.
         capabilities: Vec<&'static str>,
     },
-    /// The kernel refused one operation for lack of a privilege, although the usual ones are there.
+    /// The kernel refused one operation for lack of a privilege, although the usual ones are present.
     #[error("cannot {operation}: {source}")]
     NotPermitted {
-        /// What was tried.
+        /// The operation.
         operation: String,
         /// The capability that allows it.
         capability: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// Whoever started this process lets it have less address space than a capture takes.
+    /// The address space limit of this process is below what a capture takes.
     #[error("a capture takes {needed_mib} MiB of address space, and this process may have {most_mib} MiB")]
     TooLittleAddressSpace {
-        /// What it takes at least.
+        /// The required minimum.
         needed_mib: u64,
-        /// What it may have.
+        /// The limit.
         most_mib: u64,
     },
-    /// Whoever started this process lets it open fewer files than a capture takes.
+    /// The limit of open files of this process is below what a capture takes.
     #[error("a capture takes {needed} open files, and this process may have {most}")]
     TooFewOpenFiles {
-        /// What it takes at least.
+        /// The required minimum.
         needed: u64,
-        /// What it may have.
+        /// The limit.
         most: u64,
     },
     /// The kernel has no type information (BTF).
@@ -116,7 +116,7 @@ pub enum CaptureError {
     KernelTooOld {
         /// Its release.
         release: String,
-        /// How it refused.
+        /// The refusal.
         source: Box<LoadError>,
     },
     /// The kernel's verifier refused a program.
@@ -129,7 +129,7 @@ pub enum CaptureError {
         /// The library's error.
         source: libbpf_rs::Error,
     },
-    /// The programs, or one of their maps or links, could not be made for another reason.
+    /// The programs, or one of their maps or links, could not be created for another reason.
     #[error(transparent)]
     Load(LoadError),
     /// No sampling event could be opened.
@@ -147,7 +147,7 @@ pub enum CaptureError {
     /// A table in the kernel is full, or could not be written.
     #[error(transparent)]
     Table(TableError),
-    /// The kernel does not measure what probes cost, so that no budget can be kept.
+    /// The kernel does not measure the cost of probes, so no budget can be kept.
     #[error("--probe-budget: the kernel does not measure what probes cost: {source}")]
     ProbeCost {
         /// The system's error.
@@ -156,7 +156,7 @@ pub enum CaptureError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What it was for.
+        /// Its purpose.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -164,7 +164,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotPrivileged { .. } => Some(doctor::with_sudo()),

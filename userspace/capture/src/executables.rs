@@ -25,7 +25,7 @@ use super::rows::{NotPlaced, Table};
 use super::table_shares::ROOT;
 use super::tables::{ExecutableId, Tables};
 
-/// A file of which the kernel has the table, or of which it is known why not.
+/// A file whose table is in the kernel, or the reason why it has none.
 #[derive(Clone, Debug)]
 struct KnownExecutable {
     facts: ElfFacts,
@@ -33,53 +33,53 @@ struct KnownExecutable {
 }
 
 impl KnownExecutable {
-    /// Whether there may be a table when it is asked for again.
+    /// Whether a later attempt may give a table.
     fn is_for_now(&self) -> bool {
         use NoExecutable::{OverShare, Room, Table};
         matches!(self.table, Err(Table(NoTable::ShareSpent) | Room(_) | OverShare(_)))
     }
 }
 
-/// Most files that are remembered; beyond it all are forgotten (tables in use stay loaded).
+/// Most files that are remembered; beyond it all are dropped (tables in use stay loaded).
 const KNOWN_MAX: usize = 1 << 16;
-/// From as many files on they are opened and looked at in parallel.
+/// From this many files on they are read in parallel.
 const PARALLEL_FROM: usize = 16;
 
-/// What is known of files. No table is shared by more than one version of one file while the capture goes on; between
-/// captures there is more to tell apart, see [`Key::of_file`].
+/// The known files. A table is never shared by two versions of a file during a capture; between captures there is more
+/// to tell apart, see [`Key::of_file`].
 pub(crate) struct Executables {
     files: Files,
     vdso: Option<ExecutableId>,
     generated: GeneratedCodeCache,
 }
 
-/// Opens the files of processes and builds the tables of those that are new. Clones share what is known; none of them
-/// waits for what another one reads.
+/// Opens the files of processes and builds the tables of new ones. Clones share their results; none waits for the files
+/// that another one reads.
 #[derive(Clone)]
 pub(crate) struct Files {
     known: Arc<Mutex<HashMap<FileKey, KnownExecutable>>>,
     cache: Option<Arc<Cache>>,
 }
 
-/// A file that was looked at, and its table, which is not placed yet.
+/// A file that was read, with its table, which is not placed yet.
 struct NewExecutable {
     key: FileKey,
     facts: ElfFacts,
     table: Result<Table, NoExecutable>,
-    /// Under which its table is on disk.
+    /// The key of its table on disk.
     stored_as: Option<Key>,
 }
 
-/// The files of a process, and the tables of those that were new when they were opened.
+/// The files of a process, and the tables of those that were new when opened.
 pub(crate) struct OpenedFiles {
-    /// Of each mapping.
+    /// By mapping.
     opened: Vec<Result<OpenedFile, NoSymbol>>,
     new: Vec<NewExecutable>,
-    /// Files that are no ELF files.
+    /// Files that are not ELF files.
     other: HashSet<FileKey>,
 }
 
-/// One file, as often as it is mapped.
+/// One file, however often it is mapped.
 #[derive(Clone)]
 struct OpenedFile {
     key: FileKey,
@@ -94,12 +94,12 @@ impl OpenedFile {
     }
 }
 
-/// Where a mapping's code has its rows.
+/// Unwind rows of a mapping's code.
 #[derive(Clone, Debug)]
 pub(crate) struct MappingRows {
     /// AVMA − SVMA.
     pub bias: u64,
-    /// Its table, or the reason for having none.
+    /// Its table, or the reason why it has none.
     pub table: Result<ExecutableId, NoExecutable>,
 }
 
@@ -112,7 +112,7 @@ impl Files {
         self.known().get(key).is_none_or(KnownExecutable::is_for_now)
     }
 
-    /// Opens the files of a process, as [`Self::open`] does, and does something else meanwhile where that takes long.
+    /// Opens the files of a process like [`Self::open`], and runs something else meanwhile if that takes long.
     pub(crate) fn open_beside<R: Send>(
         &self,
         pid: u32,
@@ -125,9 +125,9 @@ impl Files {
         rayon::join(|| self.open(pid, mappings), other)
     }
 
-    /// Opens the files of a process, while it is there, and finds or builds the tables of those that are new.
+    /// Opens the files of a process while it exists, and finds or builds the tables of new ones.
     fn open(&self, pid: u32, mappings: &[Mapping]) -> OpenedFiles {
-        // A process may have one file mapped a thousand times.
+        // A process may map one file a thousand times.
         let mut first: HashMap<MappedFile<'_>, usize> = HashMap::new();
         let mut files: Vec<&Mapping> = Vec::new();
         let of_mapping: Vec<usize> = mappings
@@ -158,27 +158,27 @@ impl Files {
     }
 }
 
-/// What distinguishes the files of a process before they are opened. Inode numbers are not enough: those of subvolumes
-/// are used again under the same device number.
+/// Identifies the files of a process before they are opened. Inode numbers are not enough: subvolumes reuse them under
+/// the same device number.
 type MappedFile<'m> = (DeviceNumber, u64, &'m OsStr, Backing);
 
 fn mapped_file(mapping: &Mapping) -> MappedFile<'_> {
     (mapping.device, mapping.inode, &mapping.path, mapping.backing)
 }
 
-/// Applies a function to each, in parallel where there are many.
+/// Maps a function over a slice, in parallel if it is long.
 fn mapped<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync + Send) -> Vec<R> {
     if all.len() < PARALLEL_FROM { all.iter().map(of).collect() } else { all.par_iter().map(of).collect() }
 }
 
 impl Executables {
-    /// With nothing known; tables are cached on disk when `cache` is given.
+    /// An empty set; tables are cached on disk if `cache` is given.
     pub(crate) fn new(cache: Option<Cache>) -> Self {
         let files = Files { known: Arc::default(), cache: cache.map(Arc::new) };
         Self { files, vdso: None, generated: GeneratedCodeCache::default() }
     }
 
-    /// What opens files, for whoever reads processes.
+    /// The opener of files, for readers of processes.
     pub(crate) fn files(&self) -> Files {
         self.files.clone()
     }
@@ -191,9 +191,9 @@ impl Executables {
     }
 
     /// Places the tables of all mappings of a process whose files were opened, in the order of the mappings. The user
-    /// `account` answers for those that are new.
+    /// `account` is charged for new ones.
     ///
-    /// Ids may be freed by [`Tables::remove_process`] and the like; then call [`Executables::forget`].
+    /// [`Tables::remove_process`] and the like may free ids; then call [`Executables::forget`].
     pub(crate) fn locate(
         &mut self,
         pid: u32,
@@ -214,7 +214,7 @@ impl Executables {
         let located = files.opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {
             Backing::Vdso => self.vdso(m, tables, now_ns),
             Backing::Anonymous => {
-                // Read once, and only for a process that has generated code.
+                // Read once, and only for a process with generated code.
                 let all = surroundings.get_or_insert_with(|| ProcessView::read(pid, has_news));
                 self.generated(pid, m, all.as_ref(), tables, now_ns)
             }
@@ -223,7 +223,7 @@ impl Executables {
         located.collect()
     }
 
-    /// Looks at files that were known when they were opened, and are not known any more.
+    /// Reads files that were known when opened, and no longer are.
     fn look_again(&self, mut files: OpenedFiles) -> OpenedFiles {
         let OpenedFiles { opened, new, other } = &mut files;
         for OpenedFile { key, file } in opened.iter().flatten() {
@@ -251,7 +251,7 @@ impl Executables {
         now_ns: u64,
     ) {
         let cache = self.files.cache.as_deref();
-        // Another process may have brought them since they were opened.
+        // Another process may have placed them since they were opened.
         new.retain(|found| self.files.is_wanted(&found.key));
         let found_tables: Vec<_> =
             new.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
@@ -288,7 +288,7 @@ impl Executables {
         MappingRows { bias, table: known.table.clone() }
     }
 
-    /// Generated code stands where it was stated: its addresses are those in the process.
+    /// Generated code has its run-time addresses as stated ones.
     fn generated(
         &mut self,
         pid: u32,
@@ -311,7 +311,7 @@ impl Executables {
         MappingRows { bias: 0, table }
     }
 
-    /// The vdso is one and the same for all 64-bit processes of a boot, and has no file.
+    /// All 64-bit processes of a boot have the same vdso, and it has no file.
     fn vdso(&mut self, mapping: &Mapping, tables: &mut Tables, now_ns: u64) -> MappingRows {
         // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
         let bias = mapping.begin.0;
@@ -326,7 +326,7 @@ impl Executables {
         MappingRows { bias, table }
     }
 
-    /// Forgets executables whose tables were freed, and which ones had no room: there is some again.
+    /// Forgets executables whose tables were freed, and those without room: there is some again.
     pub(crate) fn forget(&mut self, gone: &[ExecutableId]) {
         if !gone.is_empty() {
             self.files.known().retain(|_, known| match &known.table {
@@ -336,12 +336,12 @@ impl Executables {
         }
     }
 
-    /// Forgets what was known of a process's generated code.
+    /// Forgets a process's generated code.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.generated.forget_process(pid);
     }
 
-    /// The file offset at which a mapping would show `offset`; for messages only.
+    /// The file and offset of a mapping, for messages.
     pub(crate) fn describe(mapping: &Mapping) -> String {
         let FileOffset(offset) = mapping.offset;
         format!("{} at file offset {offset:#x}", mapping.path().display())
@@ -349,7 +349,7 @@ impl Executables {
 }
 
 fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<NewExecutable> {
-    // Mapped files that are no ELF (data mapped executable) are remembered as such by their absence.
+    // Mapped files that are not ELF (data mapped executable) are remembered by their absence.
     let facts = ElfFacts::read(file).ok()?;
     let stored_as = cache.and_then(|_| Some(Key::of_file(&FileVersion::of(file).ok()?)));
     let stored = cache.zip(stored_as.as_ref()).and_then(|(cache, stored_as)| cache.open_table(stored_as));
@@ -360,7 +360,7 @@ fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<NewExecutabl
     Some(NewExecutable { key, facts, table, stored_as })
 }
 
-/// The table of the vdso. Its bytes are the kernel's, so that no builder is needed.
+/// The table of the vdso. Its bytes are the kernel's, so no worker process is needed.
 pub(crate) fn vdso_table(mapping: &Mapping) -> Result<UnwindTable, NoExecutable> {
     let image = maps::vdso(mapping).map_err(NoExecutable::File)?;
     Ok(UnwindTable::from_elf(image).map_err(NotBuilt::Table)?)

@@ -26,69 +26,69 @@ use super::tables::ExecutableId;
 
 /// Largest mapping of generated code that is read; oneDNN's was 8 MB. Reading and decoding it takes 0.7 s at worst.
 const CODE_BYTES_MAX: u64 = 16 << 20;
-/// Most memory of a process in which frame information is looked for, at each scan.
+/// Most memory of a process that is searched for frame information, per scan.
 const FRAME_MEMORY_MAX: u64 = 16 << 20;
-/// Most mappings in which it is looked for: numba takes two or three for each object that it compiles.
+/// Most mappings that are searched: numba takes two or three for each object that it compiles.
 const FRAME_MAPPINGS_MAX: usize = 1 << 10;
-/// Most frame information that is taken into account for one mapping of code. A function has some 50 bytes.
+/// Most frame information used for one mapping of code. A function has some 50 bytes.
 const FRAME_BYTES_MAX: usize = 4 << 20;
 /// Most runs of it, each a section of the image: an ELF file has at most 65,279. An object has one.
 const RUNS_MAX: usize = 1 << 14;
 /// Most mappings of generated code that are remembered, over all processes.
 const KNOWN_MAX: usize = 1 << 14;
 
-/// What looking at generated code of a user's processes may take: others wait for their tables meanwhile.
+/// Time limit for reading generated code of a user's processes: others wait for their tables meanwhile.
 const LOOKING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
 
-/// How soon a mapping that is known is read again by a scan that found new ones: its code may have been replaced. Other
-/// scans read all of them, since the code that they were asked for is in one of these.
+/// How soon a known mapping is read again by a scan that found new ones: its code may have been replaced. Other scans
+/// read all of them, since one of them holds the code that prompted the scan.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Most mappings that such a scan reads again: whoever asked for it waits for rows of the new code.
+/// Most known mappings that such a scan reads again: its requester waits for rows of the new code.
 const LOOKS_AGAIN_MAX: u32 = 32;
 
-/// What a mapping gave when it was last read.
+/// The last result for a mapping.
 #[derive(Debug)]
 struct KnownMapping {
     /// Its size in the process.
     bytes: u64,
-    /// Of the bytes that were looked at.
+    /// Hash of the bytes read.
     hash: u64,
     table: Result<ExecutableId, NoExecutable>,
     looked: Instant,
 }
 
 impl KnownMapping {
-    /// What it gave, unless its table is not loaded any more.
+    /// Its result, unless its table is no longer loaded.
     fn table(&self, is_loaded: &impl Fn(ExecutableId) -> bool) -> Option<Result<ExecutableId, NoExecutable>> {
         let is_there = self.table.as_ref().map_or(true, |id| is_loaded(*id));
         is_there.then(|| self.table.clone())
     }
 }
 
-/// What a look at a mapping gave.
+/// Result of reading a mapping.
 pub(super) enum GeneratedMapping {
     /// Its table is loaded, or there is none.
     Resolved(Result<ExecutableId, NoExecutable>),
-    /// A table that is not loaded yet, and the hash of what it was made from.
+    /// A table that is not loaded yet, and the hash of its input.
     New(u64, BuiltTable),
 }
 
 /// A process with generated code.
 pub(super) struct ProcessView {
-    /// The user who answers for it.
+    /// The user who is charged for it.
     pub(super) user: u32,
     /// All of its mappings, whatever their permissions.
     mappings: Vec<Mapping>,
-    /// A way to its memory.
+    /// Access to its memory.
     memory: ProcessMemory,
-    /// Frame information by the first address of its mapping, as far as that was read.
+    /// Frame information read so far, by the first address of its mapping.
     frames: RefCell<HashMap<u64, Rc<[Rc<FrameRun>]>>>,
-    /// What may still be read for it.
+    /// Bytes that may still be read for it.
     frame_memory_left: Cell<u64>,
-    /// Whether it has generated code that is not known.
+    /// Whether it has unknown generated code.
     has_news: bool,
-    /// How many mappings that are known may still be read again, if so.
+    /// How many known mappings may still be read again, if so.
     looks_left: Cell<u32>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct ProcessView {
 struct FrameRun {
     address: u64,
     bytes: Vec<u8>,
-    /// The functions that it describes, by where they begin.
+    /// The functions that it describes, sorted by begin.
     described: Vec<Range<u64>>,
 }
 
@@ -109,7 +109,7 @@ impl FrameRun {
     }
 }
 
-/// Whether all code in a mapping is described. What is zero, or between two functions, is none.
+/// Whether all code in a mapping is described. Zeros, and bytes between two functions, are not code.
 fn is_all_described(code: &[u8], mapping: &Mapping, by: &[Rc<FrameRun>]) -> bool {
     let mut functions: Vec<&Range<u64>> = by.iter().flat_map(|run| &run.described).collect();
     functions.sort_unstable_by_key(|function| function.start);
@@ -125,7 +125,7 @@ fn is_all_described(code: &[u8], mapping: &Mapping, by: &[Rc<FrameRun>]) -> bool
 
 type FrameRuns = Vec<Rc<FrameRun>>;
 
-/// What is known of generated code, by process and first address.
+/// Known generated code, by process and first address.
 #[derive(Debug)]
 pub(super) struct GeneratedCodeCache {
     known: HashMap<(u32, u64), KnownMapping>,
@@ -139,7 +139,7 @@ impl Default for GeneratedCodeCache {
 }
 
 impl ProcessView {
-    /// Of a process that is there; `has_news`: some of its generated code is not known.
+    /// The view of a running process; `has_news`: some of its generated code is unknown.
     pub(super) fn read(pid: u32, has_news: bool) -> Option<Self> {
         let user = accountable_user(pid)?;
         let mappings = maps::read(pid, LineFilter::All).ok()?.mappings;
@@ -154,7 +154,7 @@ impl ProcessView {
         })
     }
 
-    /// Whether a mapping that was looked at then is read again.
+    /// Whether a mapping read at that time is read again.
     fn looks_again(&self, looked: Instant) -> bool {
         let left = self.looks_left.get();
         if self.has_news && (left == 0 || looked.elapsed() < LOOK_AGAIN) {
@@ -165,7 +165,7 @@ impl ProcessView {
     }
 
     /// The frame information of the code in a mapping, nearest first, and whether there may be more. That of other code
-    /// is not among it: it would make a new table necessary whenever anything is compiled.
+    /// is excluded: it would require a new table whenever anything is compiled.
     fn frames_near(&self, code: &Mapping, bytes_of_code: &[u8]) -> (FrameRuns, bool) {
         let mut found = Vec::new();
         let mut bytes = 0;
@@ -173,7 +173,7 @@ impl ProcessView {
         let mut more = mappings.len() > FRAME_MAPPINGS_MAX;
         mappings.truncate(FRAME_MAPPINGS_MAX);
         for mapping in mappings {
-            // Memory that is still written to may be much, and compilers leave all of it in one kind.
+            // Writable memory may be large, and compilers put all of their frame information into one kind.
             if mapping.writable && !found.is_empty() {
                 break;
             }
@@ -203,7 +203,7 @@ impl ProcessView {
             return Some(Rc::clone(known));
         }
         self.frame_memory_left.set(self.frame_memory_left.get().checked_sub(mapping.len())?);
-        // One that went away in the meantime has nothing to say.
+        // A mapping that is gone meanwhile has none.
         let bytes = self.memory.read_vec(mapping.begin.0, mapping.len() as usize).unwrap_or_default();
         let runs: Rc<[_]> = runs(mapping.begin.0, &bytes).into();
         self.frames.borrow_mut().insert(mapping.begin.0, Rc::clone(&runs));
@@ -211,10 +211,10 @@ impl ProcessView {
     }
 }
 
-/// The mappings that may hold the frame information of the code in one of them: those that cannot be written to, the
-/// nearest first, then the others.
+/// The mappings that may hold the frame information of the code in one of them: read-only ones, nearest first, then the
+/// others.
 ///
-/// LLVM writes it into memory of its own, which it protects from writing: right beside the code (XLA), or wherever the
+/// LLVM writes it into separate memory, which it then makes read-only: right beside the code (XLA), or wherever the
 /// kernel finds room for a few pages (numba). Beside code it may be writable as well.
 fn frame_mappings<'m>(all: &'m [Mapping], code: &Mapping) -> Vec<&'m Mapping> {
     let distance = |m: &Mapping| match m.begin < code.begin {
@@ -241,7 +241,7 @@ fn runs(address: u64, memory: &[u8]) -> FrameRuns {
 }
 
 impl GeneratedCodeCache {
-    /// What is known of an anonymous executable mapping of a process, or a new table to be placed and reported by
+    /// The known result for an anonymous executable mapping of a process, or a new table to be placed and reported by
     /// [`GeneratedCodeCache::placed`].
     pub(super) fn find(
         &mut self,
@@ -257,18 +257,18 @@ impl GeneratedCodeCache {
                     "looking at generated code of this user's processes takes too long; some of it is left out"
                 );
             }
-            // What was found before holds on: only news are left out.
+            // The earlier result stays valid: only new code is left out.
             let before = self.known(pid, mapping).and_then(|known| known.table(&is_loaded));
             return GeneratedMapping::Resolved(before.unwrap_or(Err(NoExecutable::OverBudget)));
         }
         let began = thread_cpu_time();
         let found = self.look(pid, mapping, process, is_loaded);
-        // Waiting for memory of the process is charged by its reader.
+        // Its reader charges the wait for memory of the process.
         self.accounts.charge(process.user, thread_cpu_time().saturating_sub(began), Instant::now());
         found
     }
 
-    /// Whether a mapping was looked at before.
+    /// Whether a mapping was read before.
     pub(super) fn knows(&self, pid: u32, mapping: &Mapping) -> bool {
         self.known(pid, mapping).is_some()
     }
@@ -315,14 +315,14 @@ impl GeneratedCodeCache {
         match table {
             Ok(table) => GeneratedMapping::New(hash, table),
             Err(reason) => {
-                // Looked at once more, it would say the same again.
+                // Another reading would give the same result.
                 self.placed(pid, mapping, hash, Err(reason.clone()));
                 GeneratedMapping::Resolved(Err(reason))
             }
         }
     }
 
-    /// Remembers what a mapping gave, or what became of a new table.
+    /// Records the result for a mapping, or the placement of a new table.
     pub(super) fn placed(
         &mut self,
         pid: u32,
@@ -343,11 +343,11 @@ impl GeneratedCodeCache {
     }
 }
 
-/// The code of a mapping, and frame information that may be about it.
+/// The code of a mapping, and frame information that may describe it.
 struct Bytes {
     code: Vec<u8>,
     frames: FrameRuns,
-    /// Whether there is more than was taken.
+    /// Whether there is more than was read.
     more: bool,
 }
 
@@ -379,7 +379,7 @@ impl Bytes {
 
     fn decode(self, mapping: &Mapping) -> GeneratedCode {
         let frames = self.frames.iter().map(|run| (run.address, run.bytes.clone())).collect();
-        // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
+        // Kernels of oneDNN and the like have no frame information, but each begins on a new page.
         let functions = entries_of_generated_code(Arch::NATIVE, &self.code, mapping.begin.0);
         GeneratedCode { text: mapping.begin.0..mapping.end.0, code: self.code, frames, functions }
     }
@@ -408,7 +408,7 @@ mod tests {
         check(4096, "generated-without-frames");
     }
 
-    /// A page with the frame description of the first bytes of `code`, as LLVM leaves it.
+    /// A page with the frame description of the first bytes of `code`, as LLVM writes it.
     fn describe(code: u64) {
         let mut run =
             vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0, 0x0c, 7, 8, 0x90, 1, 0, 0];
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn compiled_code_leaves_tables_of_other_code() {
         let (mut generated, pid) = (GeneratedCodeCache::default(), std::process::id());
-        // Pages that cannot be read between them, so that the kernel makes no one mapping of several.
+        // Unreadable pages between them, so that the kernel does not merge the mappings.
         let (none, private) = (ProtFlags::empty(), MapFlags::PRIVATE);
         // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
         let codes = unsafe {
@@ -435,14 +435,14 @@ mod tests {
             [1, 3].map(|page| {
                 let code = begin.byte_add(page * 4096);
                 mprotect(code, 4096, MprotectFlags::READ | MprotectFlags::WRITE).unwrap();
-                // More than is described, so that no page of frames is left out.
+                // More than is described, so that no page of frames is skipped.
                 code.cast::<u8>().write_bytes(0x90, 100);
                 mprotect(code, 4096, MprotectFlags::READ | MprotectFlags::EXEC).unwrap();
                 code as u64
             })
         };
         let look = |generated: &mut GeneratedCodeCache, code: u64, has_news: bool| {
-            // Nothing is looked at again however long this test takes.
+            // Nothing is read again, however long this test takes.
             generated.known.values_mut().for_each(|known| known.looked = Instant::now() + LOOK_AGAIN * 1000);
             let process = ProcessView::read(pid, has_news).unwrap();
             let mapping = process.mappings.iter().find(|mapping| mapping.begin.0 == code).unwrap();
@@ -461,13 +461,13 @@ mod tests {
         };
         describe(codes[0]);
         check(true, ["new", "generated-without-frames"]);
-        // A scan that was asked for other code leaves it at that.
+        // A scan prompted by other code changes nothing.
         describe(codes[1]);
         check(true, ["known", "generated-without-frames"]);
         check(false, ["known", "new"]);
         describe(codes[0]);
         check(false, ["new", "known"]);
-        // What is known is no news, whatever looking at it has cost.
+        // Known code is not news, whatever reading it has cost.
         let user = ProcessView::read(pid, false).unwrap().user;
         generated.accounts.charge(user, Duration::from_secs(3600), Instant::now());
         assert_eq!(look(&mut generated, codes[0], false), "known");
@@ -494,7 +494,7 @@ mod tests {
         check(&[(0, 0x80)], &[first, (0x1050, 0x1080)], false);
         check(&[(0, 0x80)], &[first, (0x1048, 0x1080)], true);
         check(&[(0, 0x40), (0xf00, 0x1000)], &[first, (0x1f00, 0x2000)], true);
-        // Of other code, or of more than there is.
+        // Frames of other code, or of more than there is.
         check(&[(0, 0x40)], &[(0, 0x1040), (0x3000, 0x4000)], true);
         check(&[(0, 0x40)], &[(0, u64::MAX)], true);
         check(&[(0x800, 0x900)], &[(0x3000, 0x4000)], false);
@@ -518,7 +518,7 @@ mod tests {
             let found: Vec<u64> = frame_mappings(&all, code).iter().map(|mapping| mapping.begin.0).collect();
             assert_eq!(found, expect);
         };
-        // Writable memory counts beside code only, other code and files never, nor does more than can be read.
+        // Writable memory counts only beside code; other code and files never; nor anything beyond the limit.
         check(0xb000, &[0x9000, 0xd000, 0x1000, 0xa000]);
     }
 }

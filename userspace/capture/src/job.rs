@@ -13,12 +13,12 @@ use deepctx_symbolizer::memory::reader::{self, Subject};
 
 use super::targets::{self, TargetError};
 
-/// Most of an environment that is read. The kernel allows more, and no launcher's variables are behind so much.
+/// Most of an environment that is read. The kernel allows more, but no launcher's variables come after so much.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 /// Programs that start a rank and wait for it.
 const SHELLS: [&str; 5] = ["bash", "dash", "ksh", "sh", "zsh"];
 
-/// What a launcher says to its processes, in their environment.
+/// A launcher's variables in the environment of its processes.
 #[derive(Debug)]
 struct Launcher {
     name: &'static str,
@@ -55,7 +55,7 @@ const LAUNCHERS: [Launcher; 4] = [
 /// The processes of a job on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What started it, by the variables that its processes have.
+    /// Its launcher, by the variables of its processes.
     pub launcher: &'static str,
     /// Ranks of the whole job, on all hosts.
     pub size: u32,
@@ -70,11 +70,11 @@ pub struct RankProcess {
     pub rank: u32,
     /// Its id, in the pid namespace of the profiler.
     pub pid: u32,
-    /// It is the rank itself; others are what it started, or the shell that it was started by.
+    /// It is the rank itself; others are its descendants, or the shell that started it.
     pub is_main: bool,
 }
 
-/// A process of the machine, as far as jobs go.
+/// A process of the machine, as needed here.
 #[derive(Clone, Debug)]
 struct Process {
     pid: u32,
@@ -92,17 +92,17 @@ pub struct ProcessRank {
     pub size: u32,
 }
 
-/// What a process's environment says.
+/// The job data in a process's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
-    /// Place in [`LAUNCHERS`].
+    /// Index into [`LAUNCHERS`].
     launcher: usize,
     job: Vec<Option<String>>,
     rank: u32,
     size: u32,
 }
 
-/// The job that a process, or else one of those that it started, is a rank of; `None` when its environment has no rank.
+/// The job of which a process, or else one of its descendants, is a rank; `None` if its environment has no rank.
 ///
 /// # Errors
 /// There is no such process, or processes cannot be listed.
@@ -120,18 +120,18 @@ pub(super) fn of_process(pid: u32) -> Result<Option<Job>, TargetError> {
     Ok(find(&processes, &own))
 }
 
-/// The rank that a process was started as; `None` when no launcher gave it one, or it is gone.
+/// The rank that a process was started as; `None` if no launcher gave it one, or it is gone.
 pub fn rank_of(pid: u32) -> Option<ProcessRank> {
     member_of(pid).map(|Member { rank, size, .. }| ProcessRank { rank, size })
 }
 
-/// What a process's environment says; `None` when it names no rank or cannot be read.
+/// The job data in a process's environment; `None` if it has no rank or cannot be read.
 fn member_of(pid: u32) -> Option<Member> {
     let environment = reader::read_proc(&Subject::of(pid), "environ", ENVIRONMENT_BYTES_MAX);
     environment.ok().and_then(|bytes| member(&bytes))
 }
 
-/// What an environment says, of `NAME=VALUE`s that end with zero bytes.
+/// The job data in an environment of zero-terminated `NAME=VALUE` strings.
 fn member(environment: &[u8]) -> Option<Member> {
     let variables: HashMap<&[u8], &[u8]> = environment
         .split(|byte| *byte == 0)
@@ -153,7 +153,7 @@ fn member(environment: &[u8]) -> Option<Member> {
 fn find(processes: &[Process], own: &[u32]) -> Option<Job> {
     let by_pid: HashMap<u32, &Process> = processes.iter().map(|process| (process.pid, process)).collect();
     let members = own.iter().filter_map(|pid| by_pid.get(pid)?.member.as_ref());
-    // Within a batch job, what starts the ranks has a rank of that itself.
+    // Within a batch job, the launcher of the ranks has a rank itself.
     let wanted = members.min_by_key(|member| member.launcher)?;
     let launcher = LAUNCHERS.get(wanted.launcher)?;
     let of_job = |process: &&Process| {
@@ -175,7 +175,7 @@ fn find(processes: &[Process], own: &[u32]) -> Option<Job> {
     Some(Job { launcher: launcher.name, size: wanted.size, processes: found })
 }
 
-/// Of each rank, the process that started its others, below the shells that started it.
+/// The main process of each rank: the ancestor of its others, below the shells that started it.
 fn mains(by_pid: &HashMap<u32, &Process>, ranks: &HashMap<u32, u32>) -> HashSet<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut mains = Vec::new();
@@ -201,8 +201,8 @@ fn mains(by_pid: &HashMap<u32, &Process>, ranks: &HashMap<u32, u32>) -> HashSet<
 mod tests {
     use super::*;
 
-    /// `PID PARENT NAME VARIABLE=VALUE …` a line; the job that the processes `of` have, as
-    /// `LAUNCHER SIZE: RANK=PID* RANK=PID`, with a star at each rank's main process.
+    /// One process per line: `PID PARENT NAME VARIABLE=VALUE …`; the job of the processes `of`, as `LAUNCHER SIZE:
+    /// RANK=PID* RANK=PID`, with a star at each rank's main process.
     #[track_caller]
     fn check(lines: &str, of: &[u32], expect: &str) {
         let process = |line: &str| {
@@ -230,7 +230,7 @@ mod tests {
             21 20 python3 RANK=0 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=2";
         check(lines, &[12], "torchrun 4: 0=11* 1=12* 1=13");
         check(lines, &[13], "torchrun 4: 0=11* 1=12* 1=13");
-        // The launcher has no rank; those that it started have.
+        // The launcher has no rank; its children have.
         check(lines, &[10, 11, 12, 13], "torchrun 4: 0=11* 1=12* 1=13");
         check(lines, &[21], "torchrun 4: 0=21*");
         check(lines, &[10], "none");

@@ -12,13 +12,13 @@ use libbpf_rs::btf::{Btf, BtfType, HasSize as _, TypeId};
 
 use super::arch::HERE;
 
-/// Why the offsets cannot be had.
+/// Why the offsets are unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum OffsetsError {
     /// The kernel has no BTF.
     #[error("the kernel offers no type information (/sys/kernel/btf/vmlinux)")]
     NoBtf(#[source] libbpf_rs::Error),
-    /// A structure or field is not there.
+    /// A structure or field is missing.
     #[error("the kernel's type information has no `{0}`")]
     NoField(&'static str),
 }
@@ -26,7 +26,7 @@ pub enum OffsetsError {
 /// Deepest nesting of anonymous structures and of arrays that is followed.
 const DEPTH_MAX: usize = 8;
 
-/// What else the types say about the kernel.
+/// Other facts from the kernel's types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// It can attach one program to many places at once (`uprobe_multi`).
@@ -40,13 +40,13 @@ pub(crate) fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
     Ok(Facts { uprobe_multi: has_uprobe_multi(&btf) })
 }
 
-/// What the running kernel's types say, without its offsets; `None` where it has no types.
+/// Facts from the running kernel's types, without its offsets; `None` if it has no types.
 pub(crate) fn facts() -> Option<Facts> {
     let btf = Btf::from_vmlinux().ok()?;
     Some(Facts { uprobe_multi: has_uprobe_multi(&btf) })
 }
 
-/// Sets every offset, and gives what the iterator over threads reads beside it. A field that a kernel lacks stays 0.
+/// Sets every offset, and returns the fields for the iterator over threads. A missing field stays 0.
 pub(crate) fn fill_with_threads(config: &mut Config) -> Result<ThreadFields, OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
     fill_from(&btf, config)?;
@@ -66,7 +66,7 @@ pub(crate) fn fill_with_threads(config: &mut Config) -> Result<ThreadFields, Off
 fn fill_from(btf: &Btf<'_>, config: &mut Config) -> Result<(), OffsetsError> {
     let offset = |path: &'static str| find(btf, path).ok_or(OffsetsError::NoField(path));
     config.task_thread_pointer = offset(HERE.thread_pointer)?;
-    // Renamed in 5.14, when it also became an u32; on little-endian machines its low half stands where it did.
+    // Renamed in 5.14, when it also became an u32; on little-endian machines its low half is at the same offset.
     config.task_state = offset("task_struct.__state").or_else(|_| offset("task_struct.state"))?;
     config.task_mm = offset("task_struct.mm")?;
     config.task_tgid = offset("task_struct.tgid")?;
@@ -90,8 +90,8 @@ fn fill_from(btf: &Btf<'_>, config: &mut Config) -> Result<(), OffsetsError> {
     Ok(())
 }
 
-/// Where the kernel keeps what its probes displaced. A kernel that does not say is not asked: stacks below functions
-/// whose return is probed then end there, with a reason.
+/// Offsets of what the kernel's probes displaced. If the types lack them, stacks below functions with a return probe
+/// end there, with a reason.
 fn fill_displaced(btf: &Btf<'_>, config: &mut Config) {
     let found = (|| {
         Some([
@@ -145,12 +145,12 @@ fn find(btf: &Btf<'_>, path: &str) -> Option<u32> {
     Some(bits / 8)
 }
 
-/// The complete structure of that name: forward declarations have none of its members.
+/// The complete structure of that name: forward declarations have no members.
 fn composite<'b>(btf: &'b Btf<'_>, name: &str) -> Option<Composite<'b>> {
     btf.type_by_name::<BtfType<'b>>(name).and_then(|t| Composite::try_from(t).ok())
 }
 
-/// Offset in bits and type of a member, looked for in anonymous structures and unions too.
+/// Offset in bits and type of a member, also within anonymous structures and unions.
 fn member(btf: &Btf<'_>, ty: &Composite<'_>, name: &OsStr, depth: usize) -> Option<(u32, TypeId)> {
     if depth > DEPTH_MAX {
         return None;

@@ -109,7 +109,7 @@ pub use perf_event::Clock;
 pub use probes::{TensorRequests, running_kernel};
 pub use targets::{Targets, parent_of};
 
-/// What the parts of a capture count; it comes in [`Message`]s.
+/// Counters of the parts of a capture; they come in [`Message`]s.
 pub mod counters {
     pub use crate::cpus::CpuCounters;
     pub use crate::gpus::GpuCounters;

@@ -14,14 +14,14 @@ use libbpf_rs::libbpf_sys::{
     BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create, bpf_link_create_opts,
 };
 
-/// Where a probe goes, and the number that its program gets.
+/// The place of a probe, and the number passed to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSite {
-    /// Byte of the file.
+    /// File offset.
     pub offset: u64,
-    /// Number that the program gets.
+    /// Number passed to the program.
     pub cookie: u64,
-    /// Byte of the file where a counter stands that the kernel raises while the probe is there, or 0.
+    /// File offset of a counter that the kernel increments while the probe is attached, or 0.
     pub counter: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum AttachMethod {
     Single {
         /// Its type.
         event: u32,
-        /// Bit of its configuration that asks for the return.
+        /// Bit of its configuration that selects the return.
         return_bit: u32,
     },
 }
@@ -68,16 +68,16 @@ impl AttachMethod {
     }
 }
 
-/// Probes that were attached, and those that were not.
+/// Probes that were attached, and those that were refused.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// Open links; the probes go with them.
+    /// Open links; closing them detaches the probes.
     pub links: Vec<OwnedFd>,
     /// Places that the kernel refused, and why.
     pub refused: Vec<(ProbeSite, io::Error)>,
 }
 
-/// Puts `program` on places of the file at `path`, in every process that has it mapped, now or later.
+/// Attaches `program` to places of the file at `path`, in every process that maps it, now or later.
 pub(crate) fn attach(
     method: AttachMethod,
     program: BorrowedFd<'_>,
@@ -107,23 +107,23 @@ pub(crate) fn attach(
     links
 }
 
-/// Takes probes away: all at once, the kernel waits some forty milliseconds with each link for threads that are at
-/// one of its probes, and the probes of the next link cost meanwhile.
+/// Detaches probes in parallel: for each link the kernel waits some forty milliseconds for threads that are at one of
+/// its probes, and the probes of the next link cost meanwhile.
 pub(crate) fn close(mut links: Vec<OwnedFd>) {
-    /// Most that are closed at once: one of each file. On a busy machine each round waits the longer.
+    /// Most that are closed at once: one of each file. On a busy machine each round takes longer.
     const TOGETHER: usize = 256;
     while !links.is_empty() {
         let some = links.split_off(links.len().saturating_sub(TOGETHER));
         std::thread::scope(|scope| {
             for link in some {
-                // Without a thread it is closed here: it goes with what was to run.
+                // If no thread can be started, the link is closed here, with the dropped closure.
                 let _ = std::thread::Builder::new().name("close".into()).spawn_scoped(scope, || drop(link));
             }
         });
     }
 }
 
-/// Asks for all; when the kernel refuses, for each half, until the places that it refuses stand alone.
+/// Attaches all; if the kernel refuses, each half, until the refused places are isolated.
 fn attach_halves(
     program: BorrowedFd<'_>,
     path: &CString,
@@ -166,7 +166,7 @@ fn attach_together(
     create(program.as_raw_fd(), 0, BPF_TRACE_UPROBE_MULTI, &options)
 }
 
-/// A perf event on one place, and a link of the program to it, which closes with the event.
+/// A perf event on one place, and a link of the program to it; closing the event closes the link.
 fn attach_one(
     program: BorrowedFd<'_>,
     path: &CString,
@@ -184,7 +184,7 @@ fn attach_one(
     on_event(program, event.as_fd(), point.cookie)
 }
 
-/// A link of a program to a perf event, which it keeps.
+/// A link of a program to a perf event, which it keeps open.
 pub(super) fn on_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
     let mut options =
         bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
@@ -192,7 +192,7 @@ pub(super) fn on_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
     create(program.as_raw_fd(), event.as_raw_fd(), BPF_PERF_EVENT, &options)
 }
 
-/// Where the configuration of a uprobe event has the place of the counter (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`,
+/// Shift of the counter's offset in the configuration of a uprobe event (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`,
 /// kernel/events/core.c).
 const COUNTER_SHIFT: u32 = 32;
 

@@ -32,12 +32,12 @@ pub enum LoadError {
         what: String,
         /// The system's error.
         source: libbpf_rs::Error,
-        /// What libbpf and the verifier printed, last lines.
+        /// Last lines printed by libbpf and the verifier.
         log: Vec<String>,
     },
 }
 
-/// Lines of a log, each on a line of its own behind a mark.
+/// The lines of a log, each on its own line with a prefix.
 pub(super) fn log_lines(log: &[String]) -> String {
     log.iter().map(|line| format!("\n  | {line}")).collect()
 }
@@ -50,13 +50,13 @@ const OFF_CPU: [&str; 2] = ["off_cpu", "waking"];
 /// The programs of probes.
 const PROBES: [&str; 3] = ["call", "call_return", "message"];
 
-/// The programs of probes, over the maps of the others, not loaded yet: they hold the walker once more, which the
-/// kernel verifies as long as all the rest, and samples need not wait for that.
+/// The programs of probes, over the maps of the others, not loaded yet: they contain the walker again, which takes the
+/// kernel as long to verify as all the rest, and samples need not wait for that.
 pub(crate) struct ProbeObject {
     open: OpenObject,
 }
 
-/// What the programs in use need of their maps, whose memory is taken when they are made.
+/// Sizes of the maps, as the enabled programs need them; maps are allocated when they are created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapSizes {
     /// Bytes of the ring buffer, a power of two of pages.
@@ -74,19 +74,19 @@ const MAPS_OF_PROBES: [&str; 5] =
     [map::SITES, map::SITE_COUNTS, map::IN_FLIGHT, map::LAUNCHED, map::COLLECTED];
 
 impl MapSizes {
-    /// Entries of a map, where they are not those of its definition.
+    /// Number of entries of a map, if not that of its definition.
     fn entries(self, name: &OsStr) -> Option<u32> {
         let is_of = |maps: &[&str]| maps.iter().any(|of| name == OsStr::new(of));
         if name == OsStr::new(map::EVENTS) {
             return Some(self.ring_bytes);
         }
         let is_unused = !self.off_cpu && is_of(&MAPS_OF_OFF_CPU) || !self.probes && is_of(&MAPS_OF_PROBES);
-        // No map is empty.
+        // A map cannot be empty.
         is_unused.then_some(1)
     }
 }
 
-/// What a map is for, as users read it.
+/// Purpose of a map, for display.
 fn purpose(name: &OsStr) -> &'static str {
     match name.to_str().unwrap_or_default() {
         map::EVENTS => "kernel: ring buffer",
@@ -111,13 +111,13 @@ pub(crate) struct ProbePrograms {
     pub message: OwnedFd,
 }
 
-/// The iterator over threads, by itself: no other program is loaded, and of the maps only those that it uses are made.
+/// The iterator over threads, alone: no other program is loaded, and only the maps that it uses are created.
 pub(crate) struct IteratorProgram {
     object: Object,
     fd: OwnedFd,
 }
 
-/// Maps that it uses, beside the read-only ones.
+/// Maps that it uses, besides the read-only ones.
 const ITERATOR_MAPS: [&str; 2] = [map::TARGETS, map::SCRATCH];
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -140,8 +140,8 @@ pub(crate) struct LoadedPrograms {
 }
 
 impl LoadedPrograms {
-    /// Loads the programs with this configuration and maps of these sizes: those that follow threads off their CPUs
-    /// only if they are wanted, those of probes not at all ([`LoadedPrograms::probe_object`]).
+    /// Loads the programs with this configuration and maps of these sizes: those for off-CPU time only on request,
+    /// those of probes not at all ([`LoadedPrograms::probe_object`]).
     pub(crate) fn new(config: Config, sizes: MapSizes) -> Result<Self, LoadError> {
         begin_log();
         let mut open = open()?;
@@ -164,7 +164,7 @@ impl LoadedPrograms {
         Ok(Self { object })
     }
 
-    /// A handle of the map with this name; it stays valid when `self` goes.
+    /// A handle of the map with this name; it stays valid when `self` is dropped.
     pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, LoadError> {
         map_of(&self.object, name)
     }
@@ -174,7 +174,7 @@ impl LoadedPrograms {
         let program = self.program("sample")?;
         let link = program.attach_perf_event(perf_event.as_raw_fd());
         let link = link.map_err(|source| kernel_error("the sampler".into(), source))?;
-        // libbpf closes the event when the link goes (`bpf_link_perf_detach`).
+        // libbpf closes the event with the link (`bpf_link_perf_detach`).
         let _ = perf_event.into_raw_fd();
         Ok(link)
     }
@@ -222,7 +222,7 @@ impl LoadedPrograms {
         self.object.progs_mut().find(|p| p.name() == OsStr::new(name)).ok_or(LoadError::Object(name))
     }
 
-    /// Bytes of kernel memory that the maps lock, as the kernel reports them, by what the maps are for.
+    /// Bytes of kernel memory locked by the maps, as the kernel reports them, by purpose.
     pub(crate) fn locked(&self) -> Vec<MemoryUse> {
         let mut all: Vec<MemoryUse> = Vec::new();
         for m in self.object.maps() {
@@ -237,7 +237,7 @@ impl LoadedPrograms {
 }
 
 impl ProbeObject {
-    /// Loads only the one at the entry of functions: another instance of it, whose cost is counted by itself.
+    /// Loads only the one at the entry of functions: another instance, whose cost is counted separately.
     pub(crate) fn load_call(mut self) -> Result<OwnedFd, LoadError> {
         let [call, ..] = PROBES;
         for mut program in self.open.progs_mut() {
@@ -250,7 +250,7 @@ impl ProbeObject {
         fd.map_err(|e| kernel_error(call.into(), libbpf_rs::Error::from(e)))
     }
 
-    /// Loads them. They stay as long as their descriptors.
+    /// Loads them. They stay loaded as long as their descriptors are open.
     pub(crate) fn load(self) -> Result<ProbePrograms, LoadError> {
         let object = self.open.load();
         let object = object.map_err(|source| kernel_error("the programs of probes".into(), source))?;
@@ -314,7 +314,7 @@ fn is_of_probes(program: &OsStr) -> bool {
     PROBES.iter().any(|name| program == OsStr::new(name))
 }
 
-/// Writes a configuration into the read-only map of its own.
+/// Writes a configuration into its own read-only map.
 fn configure(open: &mut OpenObject, section: &'static str, bytes: &[u8]) -> Result<(), LoadError> {
     let mut rodata = open
         .maps_mut()
@@ -323,7 +323,7 @@ fn configure(open: &mut OpenObject, section: &'static str, bytes: &[u8]) -> Resu
     rodata.set_initial_value(bytes).map_err(|_| LoadError::Object("a configuration of another version"))
 }
 
-/// What libbpf says from now on is kept for an error.
+/// Keeps libbpf's output from now on, for an error.
 fn begin_log() {
     if let Ok(mut log) = LOG.lock() {
         log.clear();

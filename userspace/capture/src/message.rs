@@ -13,7 +13,7 @@ use super::gpus::GpuCounters;
 use super::probe_counters::ProbeCounters;
 use super::processes::ScanCounters;
 
-/// What a capture sends, in the order in which it was learned.
+/// A message of a capture, in the order in which it was learned.
 #[derive(Debug)]
 pub enum Message {
     /// Records, one after the other.
@@ -29,11 +29,11 @@ pub enum Message {
     },
     /// Totals of the kernel programs' counters, by [`Counter`] number.
     Counters([u64; Counter::ALL.len()]),
-    /// What scans of processes found and missed so far.
+    /// Counts of process scans so far.
     Scans(ScanCounters),
-    /// Probes that are about to be attached, and what their calls mean. Sent before the first call of any of them.
+    /// Probes that are about to be attached, and the meaning of their calls. Sent before the first call of any of them.
     Sites(Vec<SiteInfo>),
-    /// Numbers of probes that were taken away a while ago, since no process maps their file: others will have them.
+    /// Numbers of probes detached a while ago, since no process maps their file: new probes will reuse them.
     SitesFreed(Vec<u32>),
     /// Calls of each site so far, including those whose records were lost.
     SiteCounts(Vec<u64>),
@@ -42,19 +42,19 @@ pub enum Message {
     CallsEnd(u64),
     /// The probes that have a budget were attached or detached: a duty window begins or ends.
     DutyWindow(DutyWindow),
-    /// What the machine did since the last time.
+    /// Resource usage of the machine since the last time.
     System(SystemSample),
-    /// Readings of GPUs that are missing so far.
+    /// Missing readings of GPUs so far.
     Gpus(GpuCounters),
-    /// What was missed so far of CPUs that came.
+    /// Gaps of CPUs that came online, so far.
     Cpus(CpuCounters),
-    /// What is attached so far.
+    /// Counts of probes so far.
     Probes(ProbeCounters),
     /// A target process has ended.
     TargetGone {
         /// The process.
         pid: u32,
     },
-    /// Something the user should know.
+    /// A notice for the user.
     Notice(String),
 }

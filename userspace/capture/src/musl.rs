@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
-/// The first such byte; it must be there.
+/// The first such byte, which must exist.
 ///
 /// # Safety
 /// The bytes from `text` up to that one can be read.

@@ -19,11 +19,11 @@ pub(crate) enum NoExecutable {
     File(NoSymbol),
     /// It has no usable call frame information.
     Table(NoTable),
-    /// It was generated at run time, and nothing beside it says how to unwind it.
+    /// It was generated at run time, without call frame information.
     Generated,
-    /// It was generated at run time, and there is more of it, or of what says how to unwind it, than is read.
+    /// It was generated at run time, and it or its call frame information exceeds what is read.
     OverBound,
-    /// It was generated at run time, and looking at such code of this user took too long already.
+    /// It was generated at run time, and reading such code of this user took too long already.
     OverBudget,
     /// There was no room for its table.
     Room(String),

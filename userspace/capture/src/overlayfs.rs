@@ -6,7 +6,7 @@
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 
-/// What a file on an overlay shows of its backing file: its inode number and times, on a device of the overlay's own.
+/// Attributes of the backing file that a file on an overlay shows: inode number and times, on the overlay's own device.
 /// The kernel puts probes on the backing file, so one that two overlays show, or an overlay and the folder below it,
 /// must get its probes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ mod tests {
         assert!(shown.is_shared_with(&shown));
         assert!(shown.is_shared_with(&file));
         assert!(file.is_shared_with(&shown));
-        // Files of two devices, without an overlay, have the same numbers by chance; or another time.
+        // Files of two devices, without an overlay, with the same numbers by chance; or with another time.
         assert!(!file.is_shared_with(&file));
         assert!(!shown.is_shared_with(&BackingFile { changed: (3, 5), ..file }));
     }

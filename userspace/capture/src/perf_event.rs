@@ -47,7 +47,7 @@ const FLAG_CLOEXEC: libc::c_ulong = 1 << 3;
 const FLAG_EXCLUDE_IDLE: u64 = 1 << 7;
 const FLAG_FREQUENCY: u64 = 1 << 10;
 
-/// True when the machine counts cycles in a way that can be sampled.
+/// True if the machine can sample by cycles.
 pub(crate) fn has_cycles() -> bool {
     open_sampler(Clock::Cycles, 0, 1).is_ok()
 }
@@ -63,7 +63,7 @@ pub(super) fn open_uprobe(kind: u32, config: u64, path: &CStr, offset: u64) -> i
         config2: offset,
         ..PerfEventAttr::default()
     };
-    // A place belongs to no CPU, but an event must: any that is online.
+    // A uprobe belongs to no CPU, but an event must: any that is online.
     perf_event_open(&attr, *online_cpus()?.first().unwrap_or(&0))
 }
 

@@ -16,11 +16,11 @@ use super::tables::Tables;
 use super::target_map::TargetMap;
 use super::targets::Targets;
 
-/// How long sampling waits for scans. Processes that the user did not name by their ids are scanned later then, fairly
-/// among users: see `waiting_scans`.
+/// How long sampling waits for scans. Processes that were not named by pid are scanned after that, fairly among users:
+/// see `waiting_scans`.
 const PREPARED_NS: u64 = 5_000_000_000;
 
-/// Processes that have been scanned. Their tables wait in user space until they are connected to the programs.
+/// Scanned processes. Their tables wait in user space until they are connected to the programs.
 pub(super) struct PreparedProcesses {
     pub(super) processes: Processes,
     began_ns: u64,
@@ -47,7 +47,7 @@ impl PreparedProcesses {
         Ok(prepared)
     }
 
-    /// Scans a process. That it cannot be scanned is an error if the user named it, else it is left out.
+    /// Scans a process. A failure is an error if the user named it; otherwise it is left out.
     fn scan(&mut self, config: &CaptureConfig, pid: u32) -> Result<(), CaptureError> {
         let (now_ns, is_named) = (monotonic_ns(), is_named(config, pid));
         if !is_named && now_ns.saturating_sub(self.began_ns) > PREPARED_NS {
@@ -61,8 +61,8 @@ impl PreparedProcesses {
         Ok(())
     }
 
-    /// Makes the processes targets, with those that they started meanwhile; gives all of them. The programs follow
-    /// forks by now. Processes that began another program since they were scanned are scanned again.
+    /// Makes the processes targets, with children started meanwhile; returns all of them. The programs follow forks by
+    /// now. Processes that ran an exec since their scan are scanned again.
     pub(super) fn add_targets(
         &mut self,
         config: &CaptureConfig,
@@ -84,12 +84,12 @@ impl PreparedProcesses {
         Ok(found)
     }
 
-    /// Messages that [`Self::report`] sends.
+    /// Number of messages that [`Self::report`] sends.
     pub(super) fn messages(&self) -> usize {
         self.scanned.len() + 1
     }
 
-    /// Sends what the scans found into a channel that has room for [`Self::messages`].
+    /// Sends the results of the scans into a channel that has room for [`Self::messages`].
     pub(super) fn report(self, messages: &Sender<Message>) -> Processes {
         for scan in self.scanned {
             drop(messages.try_send(scan.into()));
@@ -99,7 +99,7 @@ impl PreparedProcesses {
     }
 }
 
-/// Whether the user named this process by its id.
+/// Whether the user named this process by its pid.
 fn is_named(config: &CaptureConfig, pid: u32) -> bool {
     config.targets.iter().any(|target| matches!(target, Targets::Pids(pids) if pids.contains(&pid)))
 }

@@ -15,7 +15,7 @@ reasons! {
         "new code that was not looked through at once: the calls of its libraries count from its next mapping on";
 }
 
-/// What is attached so far, and what could not be.
+/// Probes attached so far, and those that could not be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounters {
     /// Files with probes.
@@ -24,7 +24,7 @@ pub struct ProbeCounters {
     pub probes: u64,
     /// Functions whose return is probed.
     pub returns: u64,
-    /// Functions of the catalogue that a file lacks, or where no probe can go.
+    /// Functions of the catalogue that a file lacks, or that cannot be probed.
     pub missing: u64,
     /// Places that the kernel refused.
     pub refused: u64,
@@ -34,7 +34,7 @@ pub struct ProbeCounters {
     pub over_share: u64,
     /// Processes that could not be scanned.
     pub unreadable: u64,
-    /// Requests that found no room.
+    /// Requests for which there was no room.
     pub put_off: u64,
     /// Collectors whose messages are read.
     pub collectors: u64,

@@ -27,17 +27,17 @@ use super::tables::{Eviction, TableError, Tables};
 
 /// Shortest time between two scans of one process.
 const SCAN_INTERVAL_NS: u64 = 100_000_000;
-/// Longest time that a process waits for a scan: each scan that found nothing new doubles the wait up to this.
+/// Longest time between two scans: each scan that finds nothing new doubles the interval up to this.
 const SCAN_INTERVAL_MAX_NS: u64 = 25_600_000_000;
 
-/// How long nothing new is published of a user who gave way.
+/// How long nothing new of a user is published after the user's processes were evicted.
 const HELD_BACK_NS: u64 = 10_000_000_000;
-/// How long after a user gave way there is more room.
+/// How long after an eviction there is more room.
 const SETTLED_NS: u64 = 2 * QUARANTINE_NS;
 /// Most notices on full tables.
 const NOTICES_MAX: usize = 32;
 
-/// What a scan found, for those who name addresses.
+/// Result of a scan, for the symbolizer.
 pub struct ScanResult {
     /// The process.
     pub pid: u32,
@@ -64,7 +64,7 @@ pub enum ScanError {
 }
 
 impl ScanError {
-    /// Whether there is only no room for it now.
+    /// Whether the only problem is a lack of room now.
     pub(crate) fn may_pass(&self) -> bool {
         use TableError::{Full, HeldBack, OverShare};
         matches!(self, Self::Tables(Full { .. } | OverShare { .. } | HeldBack { .. }))
@@ -85,16 +85,16 @@ fn notice_key(error: &TableError) -> NoticeKey {
 
 #[derive(Default)]
 struct State {
-    /// Numbers the programs that processes run: what was read of the one before must not be published.
+    /// Numbers the programs that a process runs: data of an earlier one must not be published.
     program: u64,
-    /// What shows that it still runs the program that was looked at.
+    /// Identifies the program that was scanned.
     first_line: Box<[u8]>,
     shape: Shape,
-    /// The interpreter, once found; looked for again when the mappings change or it was not ready.
+    /// The interpreter, once found; looked for again when the mappings change or if it was not ready.
     python: Option<PythonProcess>,
     /// Why there is none.
     no_python: Option<NoInterpreter>,
-    /// Until the first scan.
+    /// Set until the first scan.
     inherited: Option<InheritedPython>,
     last_scan_ns: u64,
     interval_ns: u64,
@@ -106,14 +106,14 @@ impl State {
         Self { program, ..Self::default() }
     }
 
-    /// Its mappings are not published, since others need their place; nor is it asked for them soon.
+    /// Leaves its mappings out, since others need the room; it is not scanned again soon.
     fn leave_out(&mut self, mappings: u64, now_ns: u64) {
         self.missing = UnwalkableMappings { over_share: mappings, ..UnwalkableMappings::default() };
         (self.last_scan_ns, self.interval_ns) = (now_ns, SCAN_INTERVAL_MAX_NS);
     }
 }
 
-/// Mappings whose code cannot be walked by rows, and why.
+/// Mappings whose code cannot be unwound by rows, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UnwalkableMappings {
     file: u64,
@@ -126,7 +126,7 @@ struct UnwalkableMappings {
 }
 
 impl UnwalkableMappings {
-    /// All mappings of a process that found no place.
+    /// All mappings of a process for which there was no room.
     fn refused(error: &TableError, mappings: u64) -> Self {
         match error {
             TableError::OverShare { .. } | TableError::HeldBack { .. } => {
@@ -179,17 +179,17 @@ reasons! {
 pub struct ScanCounters {
     /// Scans done.
     pub scans: u64,
-    /// Scans asked for and put off by the rate limit, or since too many waited.
+    /// Scans put off by the rate limit, or because too many waited.
     pub put_off: u64,
-    /// Executable mappings without unwind rows since their file could not be read, at the last scan of each process.
+    /// Executable mappings without unwind rows because their file could not be read, at the last scan of each process.
     pub without_file: u64,
-    /// The same, since nothing says how to unwind their code.
+    /// The same, because their code has no call frame information.
     pub without_rows: u64,
-    /// The same, since there was no room for their table.
+    /// The same, because there was no room for their table.
     pub without_room: u64,
-    /// The same, since their user has most of the tables and others need the rest.
+    /// The same, because their user has most of the tables and others need the rest.
     pub over_share: u64,
-    /// The same, since looking at generated code of their user took too long.
+    /// The same, because reading generated code of their user took too long.
     pub over_budget: u64,
     /// Executable mappings with more generated code, or call frame information around it, than is read.
     pub over_bound: u64,
@@ -218,14 +218,14 @@ pub(crate) struct Processes {
     executables: Executables,
     states: HashMap<u32, State>,
     python: bool,
-    /// Programs that were seen.
+    /// Number of programs seen.
     programs: u64,
     scans: u64,
     changes: u64,
     put_off: u64,
-    /// Of processes that are gone.
+    /// Counts of processes that are gone.
     missing_before: UnwalkableMappings,
-    /// Users who gave way: when, and of what there was too little. Nothing new of them is published for a while.
+    /// Evicted users: when, and which table was full. Nothing new of them is published for a while.
     held_back: HashMap<u32, (u64, Room)>,
     notices: Notices,
 }
@@ -238,7 +238,7 @@ struct NoticeKey {
     user: Option<u32>,
 }
 
-/// What the user should know of full tables: once for each table and user.
+/// Notices about full tables: one for each table and user.
 #[derive(Default)]
 struct Notices {
     said: HashSet<NoticeKey>,
@@ -256,7 +256,7 @@ impl Notices {
 }
 
 impl Processes {
-    /// Prepares processes in these tables; looks for interpreters when `python` is set.
+    /// Prepares processes in these tables; looks for interpreters if `python` is set.
     pub(crate) fn new(tables: Tables, executables: Executables, python: bool) -> Self {
         let missing_before = UnwalkableMappings::default();
         let states = HashMap::new();
@@ -289,12 +289,12 @@ impl Processes {
             + self.executables.held_bytes()
     }
 
-    /// What the user should know since the last time.
+    /// Notices since the last call.
     pub(crate) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices.waiting)
     }
 
-    /// Prepares a process, or prepares it anew.
+    /// Prepares a process, for the first time or again.
     ///
     /// # Errors
     /// As of [`Self::finish`].
@@ -303,13 +303,13 @@ impl Processes {
         self.finish(reading)
     }
 
-    /// Begins a scan: what is to be read of the process, by whoever has the time.
+    /// Begins a scan: returns the job that a reader runs.
     pub(crate) fn begin(&mut self, pid: u32) -> ScanJob {
         self.scans += 1;
         let now_ns = monotonic_ns();
         self.programs += 1;
         let state = self.states.entry(pid).or_insert_with(|| State::of_program(self.programs));
-        // Until it is finished, samples ask for no other one.
+        // Until it is finished, samples request no other one.
         state.last_scan_ns = now_ns;
         state.interval_ns = state.interval_ns.max(SCAN_INTERVAL_NS);
         let python = match (&state.no_python, state.inherited.take()) {
@@ -324,8 +324,8 @@ impl Processes {
         ScanJob { pid, program, python, held_back, files: self.executables.files() }
     }
 
-    /// Publishes what was read of a process. Where a table is full, the user with most of it gives way: there is room
-    /// at the next scan.
+    /// Publishes the reading of a process. If a table is full, processes of the user with most of it are evicted: there
+    /// is room at the next scan.
     ///
     /// # Errors
     /// It could not be read, runs another program by now, or has no room.
@@ -340,9 +340,9 @@ impl Processes {
         finished
     }
 
-    /// Forgets processes of a user for a while: others need their place.
+    /// Evicts processes of a user for a while: others need the room.
     fn make_room(&mut self, user: u32, room: Room, pids: &[u32], now_ns: u64) {
-        // What was given back is not free yet.
+        // Slots given back are not free yet.
         let unsettled = self.held_back.get(&user).is_some_and(|(since, _)| now_ns < since + SETTLED_NS);
         if unsettled || pids.is_empty() {
             return;
@@ -414,7 +414,7 @@ impl Processes {
         Ok(ScanResult { pid, time_ns, maps })
     }
 
-    /// Forgets a process that was gone before it was scanned for the first time.
+    /// Forgets a process that was gone before its first scan.
     fn not_read(&mut self, pid: u32, program: u64, reason: NoSymbol) {
         let is_new = |state: &State| state.program == program && state.shape.is_empty();
         if reason == NoSymbol::ProcessGone && self.states.get(&pid).is_some_and(is_new) {
@@ -442,12 +442,12 @@ impl Processes {
         may
     }
 
-    /// A scan that was asked for is not done.
+    /// Counts a requested scan that is not done.
     pub(crate) fn put_off(&mut self) {
         self.put_off += 1;
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub(crate) fn counters(&self) -> ScanCounters {
         let mut missing = self.missing_before;
         for state in self.states.values() {
@@ -482,7 +482,7 @@ impl Processes {
         self.states.entry(child).or_insert(state);
     }
 
-    /// The process runs another program: forget its interpreter and its code, and let it be scanned at once.
+    /// The process runs another program: forgets its interpreter and its code, and allows a scan at once.
     pub(crate) fn exec(&mut self, pid: u32) {
         self.programs += 1;
         self.executables.forget_process(pid);
@@ -508,7 +508,7 @@ impl Processes {
         }
     }
 
-    /// Processes whose interpreter was not ready when they were scanned, and that may be asked again now.
+    /// Processes whose interpreter was not ready when scanned, and that may be scanned again now.
     pub(crate) fn unready(&self, now_ns: u64) -> Vec<u32> {
         self.states
             .iter()
@@ -520,7 +520,7 @@ impl Processes {
 }
 
 /// The first mapping of a process: a new program has another one, since it lies at another address or is of another
-/// file. (One at a fixed address that starts itself anew is noticed by what its libraries' addresses lead to.)
+/// file. (One at a fixed address that execs itself is detected through the addresses of its libraries.)
 fn first_line(pid: u32) -> Box<[u8]> {
     /// Longer than any line.
     const LINE_MAX: u64 = 8192;
@@ -528,7 +528,7 @@ fn first_line(pid: u32) -> Box<[u8]> {
     maps::first_line(&read)
 }
 
-/// The mappings as the walker takes them, and those that have no table.
+/// The mappings for the walker, and those without a table.
 fn walked_mappings(
     pid: u32,
     maps: &Maps,
@@ -539,7 +539,7 @@ fn walked_mappings(
         .mappings
         .iter()
         .zip(located)
-        // The walker sees through this one by asking the kernel, and only where it knows of no mapping.
+        // The walker passes this one by asking the kernel, and only for addresses without a known mapping.
         .filter(|(m, _)| m.backing != Backing::Uprobes)
         .map(|(m, located)| {
             let executable = match &located.table {
@@ -562,12 +562,12 @@ fn walked_mappings(
     (mappings, missing)
 }
 
-/// How the walker treats a mapping: without rows it follows frame pointers where generated or hand-made code may be.
+/// How the walker treats a mapping: without rows it follows frame pointers in generated or hand-written code.
 pub(crate) fn flags(backing: Backing, has_table: bool) -> u32 {
     match backing {
         Backing::Vdso => executable_flag::VDSO,
         Backing::Anonymous => executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS,
-        // Code of a file that has no call frame information at all: Go, or hand-written.
+        // Code of a file without any call frame information: Go, or hand-written.
         Backing::File | Backing::DeletedFile | Backing::Memfd if !has_table => {
             executable_flag::FRAME_POINTERS
         }

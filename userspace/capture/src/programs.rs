@@ -18,7 +18,7 @@ use super::links::AttachMethod;
 use super::load::{LoadedPrograms, MapSizes};
 use super::targets::{self, Targets};
 
-/// Calls a second that the ring is made for, where there may be any: twice the rate of training that launches without a
+/// Calls a second that the ring is sized for, if there may be any: twice the rate of training that launches without a
 /// pause is rare, and the ring is drained twenty times a second, and whenever it fills.
 const CALLS_PER_SECOND: u32 = 4_000;
 
@@ -31,7 +31,7 @@ const INIT_PIDNS: u64 = 0xEFFF_FFFC;
 /// The loaded programs.
 pub(super) struct Programs {
     pub(super) loaded: LoadedPrograms,
-    /// How probes are attached; `None`: nothing is probed, or this kernel has no probes in user space.
+    /// How probes are attached; `None`: nothing is probed, or this kernel has no uprobes.
     pub(super) attach_method: Option<AttachMethod>,
 }
 
@@ -63,7 +63,7 @@ impl Programs {
     }
 }
 
-/// The programs' configuration for this kernel, and what else its types say of it.
+/// The programs' configuration for this kernel, and other facts from its types.
 fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError> {
     let mut kernel =
         Config { frames_max: FRAMES_MAX, address_bits: arch::address_bits(), ..Config::default() };
@@ -88,7 +88,7 @@ fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError
     Ok((kernel, facts))
 }
 
-/// Informs the programs in which pid namespace ids are.
+/// Sets the pid namespace of ids in the programs' configuration.
 pub(super) fn set_namespace(kernel: &mut Config) {
     kernel.profiler_pidns = pid_namespace() as u32;
     if in_first_pid_namespace() {
@@ -96,7 +96,7 @@ pub(super) fn set_namespace(kernel: &mut Config) {
     }
 }
 
-/// Whether ids of processes and threads are those that the kernel programs use by themselves.
+/// Whether ids of processes and threads are those that the kernel programs see by default.
 pub(super) fn in_first_pid_namespace() -> bool {
     pid_namespace() == INIT_PIDNS
 }
@@ -105,10 +105,10 @@ fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS)
 }
 
-/// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
-/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
-/// the kernel wants it, and of the two around the wanted size the smaller one where it holds three quarters of a
-/// second. Its pages are locked from the start.
+/// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), plus `calls` a
+/// second in all, so that a reader delayed by a second loses nothing. Between 1 and 64 MiB; a power of two, as the
+/// kernel requires: the smaller of the two around the wanted size if it holds three quarters of a second. Its pages are
+/// locked from the start.
 fn ring_bytes(cpus: usize, frequency_hz: u32, calls: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
     let wanted = (cpus as u64 * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;

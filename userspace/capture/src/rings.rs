@@ -18,7 +18,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Largest batch: what does not fit stays in the ring until the next drain.
+/// Largest batch: the rest stays in the ring until the next drain.
 pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Most that is read before the kernel may write there again, unless one record is longer: a tenth of a millisecond of
@@ -37,9 +37,9 @@ const HEADER_BYTES: u64 = 8;
 pub(crate) struct Ring {
     map: OwnedFd,
     wakeups: OwnedFd,
-    /// Up to where we have read.
+    /// The consumer position.
     read: MappedRegion,
-    /// Up to where the kernel has written.
+    /// The producer position.
     written: MappedRegion,
     /// Bytes of the ring, a power of two.
     size: u64,
@@ -49,7 +49,7 @@ impl Ring {
     /// A reader of the ring of `size` bytes behind `map`.
     ///
     /// # Errors
-    /// It is no ring buffer, or the system refuses to map it.
+    /// It is not a ring buffer, or the system refuses to map it.
     pub(crate) fn new(map: &impl AsFd, size: u32) -> io::Result<Self> {
         let page = page_bytes();
         let map = map.as_fd().try_clone_to_owned()?;
@@ -58,28 +58,28 @@ impl Ring {
         Ok(Self { wakeups: wakeups(&map)?, map, read, written, size: u64::from(size) })
     }
 
-    /// Waits until a record that is urgent was written, at most [`Ring::INTERVAL`].
+    /// Waits for an urgent record, at most [`Ring::INTERVAL`].
     pub(crate) fn wait(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: Self::INTERVAL.subsec_nanos().into() };
         let mut event = [epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-        // Interrupted by a signal is as good as woken.
+        // An interruption by a signal counts as a wake-up.
         let _ = epoll::wait(&self.wakeups, &mut event[..], Some(&timeout));
     }
 
-    /// All records that are there now, one after another, up to about [`BATCH_BYTES_MAX`]; empty when there are none.
+    /// All records in the ring, one after another, up to about [`BATCH_BYTES_MAX`]; empty if there are none.
     ///
     /// # Errors
-    /// The system refuses to map what is unread, for want of memory; it stays in the ring.
+    /// The system lacks the memory to map unread data; it stays in the ring.
     pub(crate) fn drain(&mut self) -> io::Result<Vec<u8>> {
         let mut batch = Vec::new();
         while batch.len() < BATCH_BYTES_MAX && self.drain_window(&mut batch)? {}
         Ok(batch)
     }
 
-    /// Reads a part of what is there; false when there is nothing, or a record is being written.
+    /// Reads one window of data; false if there is nothing, or a record is being written.
     fn drain_window(&mut self, batch: &mut Vec<u8>) -> io::Result<bool> {
         let begin = self.read.position().load(Ordering::Relaxed);
-        // What the kernel wrote before it moved its position is seen after this. More than the ring holds is not there.
+        // Makes data that the kernel wrote before it moved its position visible. Unread data cannot exceed the ring.
         let unread = self.written.position().load(Ordering::Acquire).wrapping_sub(begin).min(self.size);
         if unread == 0 {
             return Ok(false);
@@ -88,12 +88,12 @@ impl Ring {
         if read == 0 && unread > WINDOW_BYTES_MAX {
             read = self.read_window(begin, unread, batch)?;
         }
-        // What was copied out stays so before the kernel writes there again.
+        // The copy must be complete before the kernel writes there again.
         self.read.position().store(begin.wrapping_add(read), Ordering::Release);
         Ok(read > 0)
     }
 
-    /// Reads the records that lie within `length` bytes from a position on; gives how many bytes of the ring they took.
+    /// Reads the records within `length` bytes from a position on; returns the bytes of the ring that they took.
     fn read_window(&self, position: u64, length: u64, batch: &mut Vec<u8>) -> io::Result<u64> {
         let window = Window::of(self.size, position, length);
         let data =
@@ -102,7 +102,7 @@ impl Ring {
         Ok(records(&data, &window, batch))
     }
 
-    /// How often to drain when nothing is urgent: often enough that a ring for a second of samples is never a quarter
+    /// How often to drain if nothing is urgent: often enough that a ring for a second of samples is never a quarter
     /// full, seldom enough to cost nothing.
     pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 }
@@ -114,15 +114,15 @@ struct Window {
     offset: u64,
     /// Bytes of all pages.
     bytes: u64,
-    /// Where the first record begins in them.
+    /// Offset of the first record in them.
     begin: u64,
-    /// Where the window ends; a record that is cut there is left for the next time.
+    /// End of the window; a record that is cut there is read next time.
     end: u64,
 }
 
 impl Window {
-    /// Of a ring of `size` bytes, `length` from `position` on. Behind its end the ring goes on with its beginning, so
-    /// no window ends beyond twice its size.
+    /// The window of a ring of `size` bytes: `length` from `position` on. The ring is mapped twice in a row, so no
+    /// window ends beyond twice its size.
     fn of(size: u64, position: u64, length: u64) -> Self {
         let page = page_bytes();
         let place = position & (size - 1);
@@ -133,11 +133,11 @@ impl Window {
     }
 }
 
-/// Copies the records of a window behind one another; gives how many bytes of the ring they took.
+/// Copies the records of a window one after another; returns how many bytes of the ring they took.
 fn records(data: &MappedRegion, window: &Window, batch: &mut Vec<u8>) -> u64 {
     let mut at = window.begin;
     while at + HEADER_BYTES <= window.end {
-        // What the kernel wrote into a record before it took the bit away is seen after this.
+        // Makes data that the kernel wrote before it cleared the busy bit visible.
         let header = data.header(at).load(Ordering::Acquire);
         let length = u64::from(header & !(BUSY | DISCARDED));
         let next = at + (HEADER_BYTES + length).next_multiple_of(HEADER_BYTES);
@@ -179,7 +179,7 @@ impl MappedRegion {
         unsafe { self.base.cast::<AtomicU64>().as_ref() }
     }
 
-    /// The first word of the header at a place.
+    /// The first word of the header at an offset.
     ///
     /// # Panics
     /// When it is outside.
@@ -189,7 +189,7 @@ impl MappedRegion {
         unsafe { self.base.add(at as usize).cast::<AtomicU32>().as_ref() }
     }
 
-    /// Bytes of a record. The kernel does not write them any more, nor again before our position has passed them.
+    /// Bytes of a record. The kernel has finished writing them, and does not reuse them before our position has passed.
     ///
     /// # Panics
     /// When they are outside.
@@ -211,8 +211,8 @@ fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Wake-ups of the ring as events of their own. Edge-triggered: that there is something to read is no event, since
-/// there nearly always is.
+/// Wake-ups of the ring as separate events. Edge-triggered: data in the ring is not an event, since there nearly always
+/// is some.
 fn wakeups(map: &OwnedFd) -> io::Result<OwnedFd> {
     let events = epoll::create(CreateFlags::CLOEXEC)?;
     let flags = EventFlags::IN | EventFlags::ET;

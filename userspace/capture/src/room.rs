@@ -30,7 +30,7 @@ impl Room {
     pub(crate) const ALL: [Self; 6] =
         [Self::Mappings, Self::Processes, Self::Executables, Self::Pages, Self::Rules, Self::Rows];
 
-    /// How many slots it has.
+    /// Number of slots.
     pub(crate) fn size(self) -> usize {
         let size = match self {
             Self::Mappings => MAPPINGS_MAX,

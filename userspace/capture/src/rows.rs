@@ -24,7 +24,7 @@ use super::shared_array::SharedArray;
 use super::table_error::{TableError, map_error};
 use super::table_shares::Slots;
 
-/// A table, wherever its rows are.
+/// A table, with its rows in memory or in a file.
 #[derive(Debug)]
 pub(crate) enum Table {
     /// In memory.
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Whether the rows that were filled are those of the table. Parts are in their order.
+    /// Whether the copied rows are those of the table. Parts are in order.
     fn is_whole(&self, parts: &[FillOutcome]) -> bool {
         let read = parts.iter().filter_map(|part| match part {
             FillOutcome::Read(part) => Some(part),
@@ -110,7 +110,7 @@ impl Table {
     }
 }
 
-/// What became of a run of blocks.
+/// Result of filling a run of blocks.
 #[derive(Debug)]
 enum FillOutcome {
     Copied,
@@ -124,7 +124,7 @@ pub(crate) enum NotPlaced {
     /// There is no room, or the kernel refuses.
     #[error(transparent)]
     Tables(#[from] TableError),
-    /// They are damaged: the table must be made anew.
+    /// They are damaged: the table must be built again.
     #[error("the stored rows are damaged")]
     Damaged,
 }
@@ -138,7 +138,7 @@ pub(crate) struct PlacedRows {
     pub blocks: Vec<Range<u32>>,
 }
 
-/// Blocks of a table that follow one another in the table and in a shard.
+/// Consecutive blocks of a table that are consecutive in a shard too.
 struct Run {
     table: usize,
     /// First block in the table.
@@ -149,7 +149,7 @@ struct Run {
 /// The shards.
 pub(crate) struct Rows {
     shards: Vec<MapHandle>,
-    /// How many of them the kernel programs know.
+    /// Number of shards that the kernel programs know.
     published: usize,
     blocks: Arena,
 }
@@ -166,7 +166,7 @@ impl Rows {
         self.shards.len() as u64 * u64::from(BLOCKS_PER_SHARD) * size_of::<RowBlock>() as u64
     }
 
-    /// Makes blocks that were given back long enough ago usable again.
+    /// Frees blocks that were given back long enough ago.
     pub(crate) fn settle(&mut self, now_ns: u64) {
         self.blocks.settle(now_ns);
     }
@@ -178,8 +178,8 @@ impl Rows {
         }
     }
 
-    /// Gives the kernel programs the new shards: all at once, because after each change of such a map the
-    /// kernel waits until no program uses what was there before, which takes some ten milliseconds.
+    /// Publishes the new shards to the kernel programs, all at once: after each change of such a map the kernel waits
+    /// until no program uses the old contents, which takes some ten milliseconds.
     pub(crate) fn publish(&mut self, shards: &MapHandle) -> Result<(), TableError> {
         let new = self.shards.get(self.published..).unwrap_or_default();
         if new.is_empty() {
@@ -197,7 +197,7 @@ impl Rows {
             MapFlags::ANY,
         );
         if together.is_err() {
-            // Kernels before 5.14 cannot do it for maps of maps.
+            // Kernels before 5.14 do not support it for maps of maps.
             for (index, fd) in indices.iter().zip(&fds) {
                 shards
                     .update(index.as_bytes(), fd.as_bytes(), MapFlags::ANY)
@@ -208,7 +208,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Finds room for the rows of tables and fills it, on all CPUs.
+    /// Reserves room for the rows of tables and fills it, on all CPUs.
     pub(crate) fn place(&mut self, tables: &[&Table], now_ns: u64) -> Vec<Result<PlacedRows, NotPlaced>> {
         let mut runs = Vec::new();
         let mut placed: Vec<Result<PlacedRows, NotPlaced>> = tables
@@ -225,7 +225,7 @@ impl Rows {
                 }
             }
             Err(error) => {
-                // The same for all: say it of each.
+                // The same error for every table.
                 let (map, text) = (map::SHARDS, error.to_string());
                 for result in &mut placed {
                     let error = TableError::Map { map, source: io::Error::other(text.clone()) };
@@ -252,7 +252,7 @@ impl Rows {
         }
     }
 
-    /// Finds room for the rows of one table, page by page: no page lies in two shards.
+    /// Reserves room for the rows of one table, page by page: no page is in two shards.
     fn reserve(
         &mut self,
         number: usize,
@@ -293,7 +293,7 @@ impl Rows {
         Ok(PlacedRows { pages, blocks: runs[before..].iter().map(|run| run.slots.clone()).collect() })
     }
 
-    /// Fills all runs, and sorts them by place. Shards are mapped meanwhile, and no longer.
+    /// Fills all runs, after sorting them by place. Shards are mapped only meanwhile.
     fn fill(&self, tables: &[&Table], runs: &mut [Run]) -> io::Result<Vec<FillOutcome>> {
         runs.sort_unstable_by_key(|run| run.slots.start);
         let shard_of = |run: &Run| run.slots.start / BLOCKS_PER_SHARD;

@@ -14,25 +14,25 @@ use super::clock::monotonic_ns;
 use super::executables::{Files, OpenedFiles};
 use super::room::Room;
 
-/// Begin and end of every mapping, to see whether a scan found something new.
+/// Begin and end of every mapping, to detect changes since the last scan.
 pub(crate) type Shape = Vec<(u64, u64)>;
 
 /// An interpreter, or why there is none.
 pub(crate) type InterpreterResult = Result<PythonProcess, NoInterpreter>;
 
-/// When an interpreter is looked for.
+/// When to look for an interpreter.
 pub(crate) enum PythonSearch {
     Never,
-    /// Where the mappings are others than at the last scan.
+    /// If the mappings differ from those of the last scan.
     IfMappingsDiffer(Shape),
-    /// Where the mappings are others than those of the process that this one was forked from. With the same ones it
-    /// has the same interpreter at the same place.
+    /// If the mappings differ from those of the parent process. With the same ones it has the same interpreter at the
+    /// same place.
     UnlessInherited(InheritedPython),
     Always,
 }
 
 impl PythonSearch {
-    /// What is known of a process with these mappings; `None` when nothing new is.
+    /// The result for a process with these mappings; `None` if it is unchanged.
     fn found(self, shape: &Shape, locate: impl FnOnce() -> InterpreterResult) -> Option<InterpreterResult> {
         match self {
             Self::Never => None,
@@ -43,7 +43,7 @@ impl PythonSearch {
     }
 }
 
-/// What was found in the process from which another one was forked.
+/// The result for a parent process.
 pub(crate) struct InheritedPython {
     pub(crate) interpreter: InterpreterResult,
     /// The mappings in which that was found.
@@ -53,26 +53,26 @@ pub(crate) struct InheritedPython {
 /// A scan that has begun.
 pub(crate) struct ScanJob {
     pub(crate) pid: u32,
-    /// Numbers the program that the process ran when the scan began.
+    /// Number of the program that the process ran when the scan began.
     pub(crate) program: u64,
     pub(crate) python: PythonSearch,
-    /// Users of whose processes nothing new is published for now, and of what there was too little.
+    /// Users of whose processes nothing new is published for now, and the table that was full.
     pub(crate) held_back: HashMap<u32, Room>,
     pub(crate) files: Files,
 }
 
-/// What a scan read.
+/// The reading of a scan.
 pub(crate) struct ScanReading {
     pub(crate) pid: u32,
     pub(crate) program: u64,
     pub(crate) process: Result<ProcessReading, NoSymbol>,
 }
 
-/// What was read of a process that is there.
+/// The reading of a live process.
 pub(crate) struct ProcessReading {
     /// When its mappings were read, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) time_ns: u64,
-    /// Who answers for it.
+    /// The user who is charged for it.
     pub(crate) account: u32,
     /// Its executable mappings.
     pub(crate) maps: Maps,
@@ -84,7 +84,7 @@ pub(crate) struct ProcessReading {
 }
 
 impl ScanJob {
-    /// Reads it.
+    /// Reads the process.
     pub(crate) fn read(self) -> ScanReading {
         let Self { pid, program, .. } = self;
         ScanReading { pid, program, process: self.read_process() }

@@ -15,13 +15,13 @@ use super::supervisor::{Supervisor, defect_for_tests};
 /// Processes that are read at a time, each of another user.
 pub(super) const READERS: usize = 4;
 
-/// What a reader panicked with, because of a defect.
+/// The panic of a reader, because of a defect.
 type Panic = Box<dyn Any + Send>;
 
 /// A process that was read, or at which a reader panicked.
 pub(super) struct ReadOutcome {
     pub(super) pid: u32,
-    /// Whose it was when the read began: it may have changed its user since.
+    /// Its user when the read began: it may have changed since.
     pub(super) user: u32,
     pub(super) read: Result<ScanReading, Panic>,
 }
@@ -59,13 +59,13 @@ impl ScanReaders {
         Ok(Self { jobs, ended })
     }
 
-    /// Reads a process of this user. To be called for no more than [`READERS`] whose end was not received.
+    /// Reads a process of this user. At most [`READERS`] may be outstanding.
     pub(super) fn read(&self, job: ScanJob, user: u32) {
-        // It has room for all of them, and its readers live as long as this.
+        // The channel has room for all of them, and the readers live as long as this.
         let _ = self.jobs.send((job, user));
     }
 
-    /// Where ends of reads are received.
+    /// Receiver of finished reads.
     pub(super) fn ended(&self) -> &Receiver<ReadOutcome> {
         &self.ended
     }

@@ -19,9 +19,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 pub(crate) struct SharedArray<T> {
     base: NonNull<u8>,
     bytes: usize,
-    /// The elements whose memory is wholly mapped.
+    /// The elements whose memory is completely mapped.
     elements: Range<u32>,
-    /// Where the first of them stands in the mapping.
+    /// Offset of the first of them in the mapping.
     skipped: usize,
     _elements: PhantomData<T>,
 }
@@ -38,7 +38,7 @@ impl<T: Plain> SharedArray<T> {
         let page = rustix::param::page_size();
         let first = elements.start as usize * Self::STRIDE;
         let offset = first / page * page;
-        // An empty mapping is an error; the page that stands for it is not written.
+        // An empty mapping is an error; a page is mapped instead, and never written.
         let bytes = (elements.end as usize * Self::STRIDE - offset).next_multiple_of(page).max(page);
         let fd = map.as_fd();
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
@@ -80,7 +80,7 @@ impl<T: Plain> SharedArray<T> {
         runs.into_iter().map(memory).collect()
     }
 
-    /// Bytes of a run, from the beginning of the mapping.
+    /// Byte range of a run within the mapping.
     fn place(&self, run: Range<u32>) -> Range<usize> {
         let inside = run.start >= self.elements.start && run.end <= self.elements.end && run.start <= run.end;
         assert!(inside, "elements {run:?} of {:?}", self.elements);

@@ -14,7 +14,7 @@ use deepctx_uprobes::{ProbeRequest, ReturnProbe, Site};
 
 use deepctx_pipeline::input::SiteInfo;
 
-/// A site for the kernel program, and its name for everyone else.
+/// A site for the kernel program, and its description for everyone else.
 pub(crate) fn describe(index: u32, planned: &Site) -> (call::Site, SiteInfo) {
     let row = &planned.row;
     let mut site = call::Site {
@@ -61,7 +61,7 @@ pub(crate) fn message(what: u16) -> call::Site {
     call::Site { event: what, flags: site_flag::MESSAGE, ..call::Site::default() }
 }
 
-/// The same site where a collector reports which id belongs to which call.
+/// The same site where a collector reports the correlation ids of calls.
 pub(crate) fn with_correlation(mut site: call::Site, event: Event) -> call::Site {
     if is_work(event) {
         site.flags |= site_flag::LAUNCH;
@@ -69,7 +69,7 @@ pub(crate) fn with_correlation(mut site: call::Site, event: Event) -> call::Site
     site
 }
 
-/// The same site with the limit of stacks that operators have. Where each is seen to begin, its tensors need no stack.
+/// The same site with the stack limit of operators. If all beginnings are probed, an operator's tensors need no stack.
 pub(crate) fn of_operator(
     mut site: call::Site,
     event: Event,
@@ -77,7 +77,7 @@ pub(crate) fn of_operator(
     per_second: u32,
 ) -> call::Site {
     if matches!(event, Event::Operator(OperatorEvent::Begins | OperatorEvent::Tensors)) {
-        // Which others it is in must all be seen.
+        // All operators that enclose it must be seen.
         site.flags |= site_flag::WHOLE;
         site.stacks_per_second = per_second;
         if per_second == 0 || asked.operators && event == Event::Operator(OperatorEvent::Tensors) {
@@ -87,8 +87,8 @@ pub(crate) fn of_operator(
     site
 }
 
-/// The same site with its return watched, if a trace of single events has such calls: those of accelerators' libraries,
-/// but for what compiled programs say of themselves as they start.
+/// The same site with its return watched, if a trace of single events has such calls: those of accelerator libraries,
+/// except registrations of compiled programs as they start.
 pub(crate) fn with_return(mut site: call::Site, event: Event) -> call::Site {
     let registers =
         |call| matches!(call, ModuleCall::FatBinary | ModuleCall::FatBinaryUnload | ModuleCall::FunctionStub);
@@ -100,7 +100,7 @@ pub(crate) fn with_return(mut site: call::Site, event: Event) -> call::Site {
     site
 }
 
-/// True of calls that a collector sees too, and gives an id.
+/// True for calls that a collector sees too, and gives an id.
 fn is_work(event: Event) -> bool {
     matches!(
         event,
@@ -124,8 +124,7 @@ fn flags(event: Event, returns: ReturnProbe) -> u16 {
     flags
 }
 
-/// Whether it matters on whose behalf something was called. Bookkeeping calls are frequent, and their own cost is all
-/// that a stack would explain.
+/// Whether the caller matters. Bookkeeping calls are frequent, and a stack would explain only their own cost.
 fn has_stack(event: Event) -> bool {
     match event {
         Event::Gpu(call) => call_has_stack(call),
@@ -161,7 +160,7 @@ fn call_has_stack(call: GpuCall) -> bool {
     }
 }
 
-/// Pointers to a kernel's own arguments say nothing without its signature; of arrays, the elements are fetched.
+/// Pointers to a kernel's own arguments are useless without its signature; of arrays, the elements are fetched.
 fn is_worth_fetching(role: Role) -> bool {
     !matches!(
         role,
@@ -174,7 +173,7 @@ fn is_worth_fetching(role: Role) -> bool {
     )
 }
 
-/// How an argument is fetched; `None` when it cannot be.
+/// How an argument is fetched; `None` if it cannot be.
 fn recipe(argument: &Argument) -> Option<Fetch> {
     let short = |offset: i32| i16::try_from(offset).ok();
     let (base, reads, offsets) = match argument.location {

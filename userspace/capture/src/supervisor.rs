@@ -26,7 +26,7 @@ pub struct EarlyEnd {
 pub enum EndCause {
     /// It panicked with this message.
     Defect(String),
-    /// The system refused what it cannot do without.
+    /// The system refused something essential.
     System(String),
 }
 
@@ -46,12 +46,12 @@ impl std::fmt::Display for EarlyEnd {
     }
 }
 
-/// Starts threads and notices their early ends. Clones share what they notice.
+/// Starts threads and records their early ends. Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor(Arc<Mutex<Option<EarlyEnd>>>);
 
 impl Supervisor {
-    /// Starts a thread. `missing` says what a capture lacks without it.
+    /// Starts a thread. `missing`: what a capture lacks without it.
     ///
     /// # Errors
     /// No thread can be made.
@@ -75,24 +75,24 @@ impl Supervisor {
         })
     }
 
-    /// Remembers that a thread has nothing left to do before the capture ends.
+    /// Records that a thread ended early.
     pub fn report(&self, end: EarlyEnd) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
     }
 
-    /// The first thread that ended early, if one did.
+    /// The first thread that ended early, if any.
     pub fn ended_early(&self) -> Option<EarlyEnd> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Panics in a debug build if a test wants this thread to stop: nothing else shows what becomes of a capture then.
+/// Panics in a debug build if a test wants this thread to stop: only so can the effect on a capture be tested.
 pub fn defect_for_tests(thread: &str) {
     let is_wanted = || std::env::var("DEEPCTX_TEST_DEFECT").is_ok_and(|wanted| wanted == thread);
     assert!(!cfg!(debug_assertions) || !is_wanted(), "a test wants it");
 }
 
-/// Waits for ever in a debug build if a test wants this thread to stand still.
+/// Waits forever in a debug build if a test wants this thread to hang.
 pub fn standstill_for_tests(thread: &str) {
     while cfg!(debug_assertions)
         && std::env::var("DEEPCTX_TEST_STANDSTILL").is_ok_and(|wanted| wanted == thread)
@@ -101,7 +101,7 @@ pub fn standstill_for_tests(thread: &str) {
     }
 }
 
-/// What a panic said; those of the standard library and of `panic!` are texts.
+/// The message of a panic; the standard library and `panic!` use text.
 pub fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

@@ -21,13 +21,13 @@ use super::gpus::{GpuCounters, Gpus};
 use super::message::Message;
 use super::supervisor::Supervisor;
 
-/// Times in `/proc/stat` are of this many nanoseconds: user space sees a hundred ticks a second on every machine.
+/// Unit of times in `/proc/stat` in nanoseconds: user space sees a hundred ticks a second on every machine.
 const TICK_NS: u64 = 10_000_000;
-/// A sector of `/proc/diskstats`, whatever the disk calls one.
+/// A sector of `/proc/diskstats`, whatever the disk's own size is.
 const SECTOR_BYTES: u64 = 512;
-/// Disks and network interfaces that are looked at, each; a machine with more has them joined by its own tools.
+/// Most disks and network interfaces that are read, each; machines with more aggregate them with their own tools.
 const DEVICES_MAX: usize = 64;
-/// Cgroups of targets that are looked at.
+/// Most cgroups of targets that are read.
 const CGROUPS_MAX: usize = 16;
 
 /// Totals by part of the machine.
@@ -127,8 +127,8 @@ impl Totals {
         }
     }
 
-    /// How they grew since `before`; of levels, what they are. What was not there before began at nothing only if it is
-    /// a cgroup, whose periods begin with its limit; anything else was there and is news to us.
+    /// Increases since `before`; for levels, the values. A total that was not there before began at zero only if it is
+    /// a cgroup's, whose periods begin with its limit; any other existed earlier and is skipped.
     fn since(&self, before: &Totals) -> Vec<SystemValue> {
         let grown = |((resource, metric), now): (&(String, Metric), &u64)| {
             let value = match before.0.get(&(resource.clone(), *metric)) {
@@ -143,20 +143,20 @@ impl Totals {
     }
 }
 
-/// Where the totals are.
+/// Where the totals are read.
 #[derive(Debug)]
 struct Sources {
     /// `/proc`.
     proc: PathBuf,
     disks: BTreeSet<String>,
-    /// Network interfaces, and how fast their links were at the start: asking takes a lock of the kernel's.
+    /// Network interfaces, and the speed of their links at the start: reading it takes a lock of the kernel.
     interfaces: BTreeMap<String, Option<u64>>,
-    /// Folder and name of each cgroup; in version 1 one for CPUs and another one for memory.
+    /// Folder and name of each cgroup; version 1 has separate ones for CPUs and memory.
     cgroups: BTreeMap<PathBuf, String>,
 }
 
 impl Sources {
-    /// Those of this machine, and the cgroups of these processes.
+    /// Sources of this machine, and the cgroups of these processes.
     fn of(pids: &[u32]) -> Self {
         let with_device = |class: &str| -> BTreeSet<String> {
             let entries = fs::read_dir(class).into_iter().flatten().flatten();
@@ -171,7 +171,7 @@ impl Sources {
         }
     }
 
-    /// Reads all that can be read; what cannot is left out.
+    /// Reads all that can be read; the rest is left out.
     fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
@@ -196,19 +196,19 @@ impl Sources {
     }
 }
 
-/// An interface, and how many megabits a second its link carries.
+/// An interface, and its link speed in megabits per second.
 fn with_speed(name: String) -> (String, Option<u64>) {
     let text = fs::read_to_string(Path::new("/sys/class/net").join(&name).join("speed"));
     let speed = text.ok().and_then(|text| link_megabits(&text));
     (name, speed)
 }
 
-/// The number of `/sys/class/net/*/speed`: -1 or the largest number stands for a link that is down, or virtual.
+/// The number in `/sys/class/net/*/speed`: -1 or the largest number means a link that is down, or virtual.
 fn link_megabits(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|megabits| (1..u64::from(u32::MAX)).contains(megabits))
 }
 
-/// The first so many that differ.
+/// The first `most` distinct ones.
 fn first(cgroups: impl Iterator<Item = (PathBuf, String)>, most: usize) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for (folder, name) in cgroups {
@@ -221,7 +221,7 @@ fn first(cgroups: impl Iterator<Item = (PathBuf, String)>, most: usize) -> BTree
 }
 
 /// The cgroups that limit a process's CPUs and memory, without the root, which has no limit, and without those outside
-/// of our cgroup namespace, which have no folder here.
+/// our cgroup namespace, which have no folder here.
 fn cgroups_of(pid: u32) -> BTreeMap<PathBuf, String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let of = |controller| {
@@ -236,7 +236,7 @@ fn cgroups_of(pid: u32) -> BTreeMap<PathBuf, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CgroupPath<'t> {
     path: &'t str,
-    /// The hierarchy is the controller's own (version 1).
+    /// The controller has its own hierarchy (version 1).
     own_hierarchy: bool,
 }
 
@@ -258,7 +258,7 @@ fn path_of<'t>(text: &'t str, controller: &str) -> Option<CgroupPath<'t>> {
     })
 }
 
-/// Sends what the machine does, with its GPUs if they are `with_gpus`, until the answer is dropped.
+/// Sends machine metrics, including GPUs if `with_gpus`, until the result is dropped.
 ///
 /// # Errors
 /// A thread could not be started.
@@ -278,11 +278,11 @@ pub(super) fn spawn(
     Ok(ending)
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Thread {
     sources: Sources,
     gpus: Option<Gpus>,
-    /// What was sent of missing readings.
+    /// Counts of missing readings, as last sent.
     counted: GpuCounters,
     messages: Sender<Message>,
 }
@@ -303,7 +303,7 @@ impl Thread {
                     (before, from_ns) = (now, to_ns);
                     self.gpus.iter_mut().for_each(Gpus::used);
                 }
-                // The next one holds it, too.
+                // The next sample will include it.
                 Err(TrySendError::Full(_)) => {}
                 Err(TrySendError::Disconnected(_)) => return,
             }
@@ -314,7 +314,7 @@ impl Thread {
         }
     }
 
-    /// Says what there is to say of GPUs, and asks for the readings of the next interval.
+    /// Sends notices about GPUs, and requests the readings of the next interval.
     fn go_on_with_gpus(&mut self, ended: bool) {
         let Some(gpus) = &mut self.gpus else { return };
         if ended {
@@ -326,7 +326,7 @@ impl Thread {
             let _ = self.messages.try_send(Message::Notice(text));
         }
         let counters = gpus.counters();
-        // Not worth waiting for: totals come again.
+        // Not worth waiting for: totals are sent again.
         if counters != self.counted && self.messages.try_send(Message::Gpus(counters)).is_ok() {
             self.counted = counters;
         }
@@ -337,7 +337,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// What a reader makes of a text: `part metric=value`, in order.
+    /// The result of reading a text: `part metric=value`, in order.
     #[track_caller]
     fn check(read: impl FnOnce(&mut Totals), expect: &[&str]) {
         let mut totals = Totals::default();

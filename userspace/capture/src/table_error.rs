@@ -14,29 +14,29 @@ pub enum TableError {
     /// One of the bounded stores is full.
     #[error("no room for {room}: {used} of {limit} in use")]
     Full {
-        /// What there is no room for.
+        /// The table.
         room: Room,
         /// In use.
         used: u32,
         /// The bound.
         limit: u32,
     },
-    /// Others need what is free.
+    /// Others need the free slots.
     #[error("no room for more {room} of user {user}, who has {percent} % of all")]
     OverShare {
-        /// What there is no room for.
+        /// The table.
         room: Room,
-        /// Who answers for the process.
+        /// The user charged for the process.
         user: u32,
-        /// What that user has.
+        /// That user's share.
         percent: usize,
     },
     /// Others found no room, since this user had most of it.
     #[error("user {user} had most of the kernel's {room}, and others needed some")]
     HeldBack {
-        /// Of what there was too little.
+        /// The table that was full.
         room: Room,
-        /// Who answers for the process.
+        /// The user charged for the process.
         user: u32,
     },
     /// A map could not be created, mapped or updated.

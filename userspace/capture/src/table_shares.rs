@@ -14,10 +14,10 @@ use super::table_error::TableError;
 /// How much of what stays free one user may hold: alone four fifths of a table, the next one four fifths of the rest.
 pub(crate) const MULTIPLE: usize = 4;
 
-/// Who has no share: root may have all that is free, and gives way to nobody. Others give way to it as to anybody.
+/// Exempt from shares: root may take all free slots, and is never evicted. Others are evicted for it as for anybody.
 pub(crate) const ROOT: u32 = 0;
 
-/// Whether a user may have so many slots more.
+/// Whether a user may take this many more slots.
 pub(crate) fn may_have(shares: &Shares, user: u32, slots: usize) -> bool {
     user == ROOT || shares.allows(user, slots)
 }
@@ -42,7 +42,7 @@ impl Slots {
     }
 }
 
-/// That of a process, without its mappings.
+/// The slots of a process, without its mappings.
 pub(crate) const PLACE: Slots = {
     let mut slots = [0; Room::ALL.len()];
     slots[Room::Processes as usize] = 1;
@@ -60,9 +60,9 @@ pub(crate) struct Shortage {
 /// Slots by user.
 pub(crate) struct TableShares {
     tables: [Shares; Room::ALL.len()],
-    /// Slots that rest until the kernel cannot be using them any more: since when, whose; oldest first.
+    /// Slots not reused until the kernel is done with them: since when, whose; oldest first.
     resting: VecDeque<(u64, u32, Slots)>,
-    /// The last one that nobody has asked for.
+    /// The last shortage that nobody has taken.
     shortage: Option<Shortage>,
 }
 
@@ -80,7 +80,7 @@ impl TableShares {
     /// Takes slots for a user.
     ///
     /// # Errors
-    /// It has its share of one of the tables: nothing is taken.
+    /// The user's share of one of the tables is used up: nothing is taken.
     pub(crate) fn take(&mut self, user: u32, slots: &Slots) -> Result<(), TableError> {
         let refused = |room: &Room| {
             let wanted = slots.of(*room);
@@ -95,19 +95,19 @@ impl TableShares {
         Ok(())
     }
 
-    /// Takes slots for a user, whatever its share.
+    /// Takes slots for a user, whatever the share.
     pub(crate) fn charge(&mut self, user: u32, slots: &Slots) {
         for room in Room::ALL {
             self.tables[room as usize].charge(user, slots.of(room));
         }
     }
 
-    /// Gives slots back that the kernel may be using: they count until they can be taken again.
+    /// Gives back slots that the kernel may be using: they count until they can be reused.
     pub(crate) fn give_later(&mut self, user: u32, slots: Slots, now_ns: u64) {
         self.resting.push_back((now_ns, user, slots));
     }
 
-    /// Gives back what has rested long enough.
+    /// Frees slots that have rested long enough.
     pub(crate) fn settle(&mut self, now_ns: u64) {
         while let Some((since_ns, user, slots)) = self.resting.front() {
             if since_ns.saturating_add(QUARANTINE_NS) > now_ns {
@@ -126,7 +126,7 @@ impl TableShares {
         }
     }
 
-    /// Gives slots back for which there turned out to be no place, and notes of what there is too little.
+    /// Gives back slots for which there was no room after all, and records the shortage.
     pub(crate) fn take_back(&mut self, user: u32, slots: &Slots, error: &TableError) {
         self.give(user, slots);
         if let TableError::Full { room, .. } = error {
@@ -134,36 +134,36 @@ impl TableShares {
         }
     }
 
-    /// The last request that could not be met, once.
+    /// The last shortage, once.
     pub(crate) fn take_shortage(&mut self) -> Option<Shortage> {
         self.shortage.take()
     }
 
-    /// The user who has to give way, and how many slots: who has most, and would still have more than the one who
-    /// asks.
+    /// The user to evict from, and how many slots: the user with most slots, who must still have more than the
+    /// requester.
     pub(crate) fn gives_way(&self, shortage: &Shortage) -> Option<(u32, usize)> {
         let Shortage { user, room, wanted } = *shortage;
         let table = &self.tables[room as usize];
         let greediest = table.greediest(|other| other != user && other != ROOT)?;
         let wants = table.held(user) + wanted;
-        // A little more than is wanted, so that the next one who asks finds room.
+        // A little more than requested, so that the next request succeeds.
         let amount = wanted.max(room.size() / 16);
         let surplus = table.held(greediest).saturating_sub(wants);
         (surplus > 0).then_some((greediest, amount.min(surplus)))
     }
 }
 
-/// What a process would give back if it were forgotten.
+/// Slots that evicting a process would free.
 pub(crate) struct TableUse {
     pub(crate) pid: u32,
     /// Its own.
     pub(crate) slots: Slots,
-    /// What it shares with others: a number, what is freed with the last user, and how many there are.
+    /// Slots shared with others: a number, the slots freed with the last user, and how many users there are.
     pub(crate) shared: Vec<(u32, Slots, u32)>,
 }
 
-/// Which processes to forget to have so many slots of a table back; those with most mappings go first, and those that
-/// would give nothing back stay.
+/// Which processes to evict for this many slots of a table; those with most mappings go first, and those that would
+/// free nothing stay.
 pub(crate) fn chosen(mut holdings: Vec<TableUse>, room: Room, amount: usize) -> Vec<u32> {
     holdings.sort_by_key(|holding| (std::cmp::Reverse(holding.slots.of(Room::Mappings)), holding.pid));
     let mut left = std::collections::HashMap::new();

@@ -36,16 +36,16 @@ use super::table_shares::{PLACE, Slots, TableShares, TableUse, chosen};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ExecutableId(pub u32);
 
-/// What [`Tables::set_process`] did.
+/// Result of [`Tables::set_process`].
 #[derive(Debug)]
 pub(crate) struct PublishedProcess {
     /// Mappings left out because the process has more than [`PROCESS_MAPPINGS_MAX`].
     pub left_out: usize,
-    /// Executables that no process uses any more; their ids may be given to others.
+    /// Executables that no process uses any more; their ids may be reused.
     pub gone: Vec<ExecutableId>,
 }
 
-/// Processes of the user with most of a table, to be forgotten so that others find room.
+/// Processes of the user with most of a table, to be evicted so that others find room.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     pub user: u32,
@@ -58,7 +58,7 @@ pub(crate) const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
 
 struct LoadedExecutable {
     users: u32,
-    /// Who answers for its slots: the first who brought it.
+    /// The user charged for its slots: the first who needed it.
     account: u32,
     slots: Slots,
     blocks: Vec<Range<u32>>,
@@ -67,7 +67,7 @@ struct LoadedExecutable {
 }
 
 struct LoadedProcess {
-    /// Who answers for it.
+    /// The user charged for it.
     account: u32,
     mappings: Range<u32>,
     executables: Vec<ExecutableId>,
@@ -95,7 +95,7 @@ pub(crate) struct Tables {
     rules: Column<Rule>,
     executables_column: Column<Executable>,
     mappings: Column<Mapping>,
-    /// Processes to be published once there is somebody to publish them to.
+    /// Processes to be published once the programs are connected.
     waiting: BTreeMap<u32, Process>,
     kernel: Option<Kernel>,
     generation: u32,
@@ -110,7 +110,7 @@ struct Arenas {
     mappings: Arena,
 }
 
-/// What has to be free for a process.
+/// Slots that must be free for a process.
 fn slots_to_publish(mappings: usize, is_published: bool) -> Slots {
     Slots::new([(Room::Processes, usize::from(!is_published)), (Room::Mappings, mappings)])
 }
@@ -127,14 +127,14 @@ impl Default for Arenas {
     }
 }
 
-/// Takes slots, or says of what there are too few.
+/// Takes slots, or reports which are too few.
 fn take(arena: &mut Arena, count: usize, room: Room) -> Result<Range<u32>, TableError> {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     arena.take(count).ok_or_else(|| TableError::Full { room, used: arena.used(), limit: arena.size() })
 }
 
 impl Tables {
-    /// Everything is for these programs from now on; what waits is written by [`Tables::flush`].
+    /// From now on everything is for these programs; [`Tables::flush`] writes what is pending.
     pub(crate) fn connect(&mut self, loaded: &LoadedPrograms) -> Result<(), TableError> {
         self.kernel = Some(Kernel {
             shards: loaded.map(map::SHARDS)?,
@@ -162,7 +162,7 @@ impl Tables {
             + table_bytes(self.processes.capacity(), size_of::<(u32, LoadedProcess)>())
     }
 
-    /// Makes slots that were given back long enough ago usable again.
+    /// Frees slots that were given back long enough ago.
     pub(crate) fn settle(&mut self, now_ns: u64) {
         self.rows.settle(now_ns);
         let Arenas { pages, rules, ids, mappings } = &mut self.arenas;
@@ -172,9 +172,8 @@ impl Tables {
         self.shares.settle(now_ns);
     }
 
-    /// Places tables, each with bits of [`deepctx_common::unwind::executable_flag`], for which the user `account`
-    /// answers. No process uses them yet: [`Tables::set_process`] makes them used, and the last one that goes frees
-    /// them.
+    /// Places tables, each with bits of [`deepctx_common::unwind::executable_flag`], charged to the user `account`. No
+    /// process uses them yet: [`Tables::set_process`] adds users, and they are freed with the last one.
     pub(crate) fn add_executables(
         &mut self,
         tables: &[(&Table, u32)],
@@ -236,7 +235,7 @@ impl Tables {
         Ok(id)
     }
 
-    /// Never 0, which stands for an empty cache entry; comes round after 16 million executables.
+    /// Never 0, which means an empty cache entry; wraps after 16 million executables.
     fn next_serial(&mut self) -> u32 {
         self.serial = (self.serial + 1) & (u32::MAX >> EXECUTABLE_SERIAL_SHIFT);
         self.serial = self.serial.max(1);
@@ -249,7 +248,7 @@ impl Tables {
         self.arenas.rules.give(executable.rules, now_ns);
     }
 
-    /// Writes all that waits, in its order; nothing before [`Tables::connect`].
+    /// Writes all pending changes in order; nothing before [`Tables::connect`].
     pub(crate) fn flush(&mut self) -> Result<(), TableError> {
         let Some(kernel) = &self.kernel else { return Ok(()) };
         let error = |map| move |source: io::Error| TableError::Map { map, source };
@@ -265,8 +264,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Publishes the mappings (sorted by begin, not overlapping) and the interpreter of a process, in place of what
-    /// was known of it before. The user `account` answers for them.
+    /// Publishes the mappings (sorted by begin, not overlapping) and the interpreter of a process, replacing earlier
+    /// ones. The user `account` is charged for them.
     pub(crate) fn set_process(
         &mut self,
         pid: u32,
@@ -304,7 +303,7 @@ impl Tables {
         }
         let before = self.processes.insert(pid, LoadedProcess { account, mappings: run, executables });
         if let Some(before) = &before {
-            // The place that it had: it may have changed its user.
+            // The slot that it had: it may have changed its user.
             self.shares.give(before.account, &PLACE);
             self.shares.charge(account, &PLACE);
         }
@@ -313,11 +312,11 @@ impl Tables {
         Ok(PublishedProcess { left_out: mappings.len() - kept.len(), gone })
     }
 
-    /// Forgets a process; gives the executables whose last user it was.
+    /// Forgets a process; returns the executables that have no user left.
     pub(crate) fn remove_process(&mut self, pid: u32, now_ns: u64) -> Vec<ExecutableId> {
         self.waiting.remove(&pid);
         if let Some(kernel) = &self.kernel {
-            // The process may be gone from the map already; that is what we want.
+            // The process may already be gone from the map.
             let _ = kernel.processes.delete(pid.as_bytes());
         }
         let Some(process) = self.processes.remove(&pid) else { return Vec::new() };
@@ -341,7 +340,7 @@ impl Tables {
         gone
     }
 
-    /// Frees executables that were placed for a process which then could not be published, or does not use them.
+    /// Frees executables that were placed for a process that could not be published, or does not use them.
     fn drop_unused(&mut self, now_ns: u64) -> Vec<ExecutableId> {
         let unused: Vec<_> =
             self.executables.iter().filter(|(_, e)| e.users == 0).map(|(id, _)| *id).collect();
@@ -359,7 +358,7 @@ impl Tables {
         }
     }
 
-    /// Slots for a process. What it has already counts until it has others: the kernel may be walking with it.
+    /// Slots for a process. The old ones count until they are replaced: the kernel may be walking with them.
     fn take_mappings(&mut self, pid: u32, account: u32, count: usize) -> Result<Range<u32>, TableError> {
         let is_published = self.processes.contains_key(&pid);
         let slots = slots_to_publish(count, is_published);
@@ -373,7 +372,7 @@ impl Tables {
         taken.inspect_err(|error| self.shares.take_back(account, &slots, error))
     }
 
-    /// Who has to give way to the last request that could not be met, and which of its processes.
+    /// The user to evict for the last shortage, and which of the user's processes.
     pub(crate) fn give_way(&mut self) -> Option<Eviction> {
         let shortage = self.shares.take_shortage()?;
         let (user, amount) = self.shares.gives_way(&shortage)?;
@@ -390,7 +389,7 @@ impl Tables {
         Some(Eviction { user, room: shortage.room, pids })
     }
 
-    /// How many mappings of a process are published.
+    /// Number of published mappings of a process.
     pub(crate) fn mappings_of(&self, pid: u32) -> usize {
         self.processes.get(&pid).map_or(0, |process| process.mappings.len())
     }
@@ -401,7 +400,7 @@ impl Tables {
     }
 }
 
-/// Gives the programs the places where interpreters keep their fields.
+/// Passes the field offsets of interpreters to the programs.
 pub(crate) fn set_layouts(
     loaded: &LoadedPrograms,
     layouts: &[(u32, PythonLayout)],

@@ -14,11 +14,11 @@ use super::load::LoadedPrograms;
 use super::table_error::{TableError, map_error};
 use super::targets;
 
-/// Lists of processes that are taken at most. Each one after the second means that a process forked a child which
-/// forked in turn, all within the few milliseconds between a list and its processes' entry in the map.
+/// Most lists of processes that are taken. Each one after the second means that a process forked a child which forked
+/// in turn, all within the few milliseconds between a list and its processes' entry in the map.
 const LISTS_MAX: usize = 16;
 
-/// The map, and what is entered for a process that the user selected.
+/// The map, and the entry for a selected process.
 pub(super) struct TargetMap {
     map: MapHandle,
     target: Target,
@@ -30,13 +30,13 @@ impl TargetMap {
         Ok(Self { map: loaded.map(map::TARGETS)?, target: Target { flags } })
     }
 
-    /// Makes every process that the selectors match a target, with all its descendants; gives those of the last list.
+    /// Makes every process that the selectors match a target, with all its descendants; returns those of the last list.
     /// The programs must follow forks by now.
     pub(super) fn fill(&self, config: &CaptureConfig) -> Result<Vec<u32>, CaptureError> {
         enter_all(|| Ok(targets::find(&config.targets, config.follow_children)?), |pid| Ok(self.enter(pid)?))
     }
 
-    /// Enters a process; false when it was there.
+    /// Enters a process; false if it was there.
     pub(super) fn enter(&self, pid: u32) -> Result<bool, TableError> {
         match self.map.update(pid.as_bytes(), self.target.as_bytes(), MapFlags::NO_EXIST) {
             Ok(()) => Ok(true),
@@ -46,9 +46,8 @@ impl TargetMap {
     }
 }
 
-/// Lists processes and enters them until a list holds none that is new. A child that was forked after the list was
-/// taken, by a process that the list brought into the map, is in neither the list nor the map: only another list
-/// shows it.
+/// Lists processes and enters them until a list has no new one. A child forked after the list was taken, by a process
+/// that entered the map with that list, is in neither: only another list shows it.
 fn enter_all<E>(
     mut list: impl FnMut() -> Result<Vec<u32>, E>,
     mut enter: impl FnMut(u32) -> Result<bool, E>,
@@ -76,15 +75,15 @@ mod tests {
 
     use super::*;
 
-    /// A line of processes, each the parent of the next: `alive` at first, up to `last` forked one by one, each by
-    /// its parent, whenever a process is about to be entered. Gives those in the map at the end.
+    /// A chain of processes, each the parent of the next: `alive` at first, up to `last` forked one by one, each by its
+    /// parent, whenever a process is about to be entered. Checks those in the map at the end.
     fn check(alive: u32, last: u32, expect: impl IntoIterator<Item = u32>) {
         let state = RefCell::new((alive, BTreeSet::new()));
         let list = || Ok::<_, Infallible>((1..=state.borrow().0).collect());
         let enter = |pid| {
             let (alive, map) = &mut *state.borrow_mut();
             if *alive < last {
-                // The program follows a fork of a process that is in the map.
+                // The program follows a fork of a process in the map.
                 if map.contains(alive) {
                     map.insert(*alive + 1);
                 }

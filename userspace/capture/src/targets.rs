@@ -26,7 +26,7 @@ pub enum Targets {
     All,
 }
 
-/// The form in which targets are stored: a key for each option that selects some.
+/// The stored form of targets: a key for each selecting option.
 pub(super) mod selectors {
     use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
 
@@ -109,7 +109,7 @@ pub(crate) struct CgroupTarget {
 /// Most processes that are prepared before sampling begins, as many as the kernel programs can hold.
 const PROCESSES_MAX: usize = deepctx_common::unwind::PROCESSES_MAX as usize;
 
-/// The processes that the selectors match now; with their descendants when children are to be followed.
+/// The processes that the selectors match now, with their descendants if children are followed.
 pub(super) fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32>, TargetError> {
     let mut found: Vec<u32> = Vec::new();
     let mut everyone = None;
@@ -151,7 +151,7 @@ pub(super) fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32
     Ok(found)
 }
 
-/// A process that was named by its id, if it can be profiled.
+/// A process named by pid, if it can be profiled.
 fn checked(pid: u32) -> Result<u32, TargetError> {
     if !Path::new(&format!("/proc/{pid}")).exists() {
         return Err(TargetError::NoSuchProcess(pid));
@@ -162,7 +162,7 @@ fn checked(pid: u32) -> Result<u32, TargetError> {
     Ok(pid)
 }
 
-/// Every process but this one; listed once.
+/// Every process except this one; listed once.
 fn listed(everyone: &mut Option<Vec<u32>>) -> Result<&[u32], TargetError> {
     if everyone.is_none() {
         let own = std::process::id();
@@ -171,7 +171,7 @@ fn listed(everyone: &mut Option<Vec<u32>>) -> Result<&[u32], TargetError> {
     Ok(everyone.as_deref().unwrap_or_default())
 }
 
-/// The cgroup that the programs in the kernel compare with, if one is selected. They compare with only one.
+/// The cgroup that the kernel programs compare with, if one is selected. They support only one.
 pub(super) fn selected_cgroup(targets: &[Targets]) -> Result<Option<CgroupTarget>, TargetError> {
     let mut cgroups = targets.iter().filter_map(|target| match target {
         Targets::Cgroup(path) => Some(path),
@@ -205,7 +205,7 @@ fn cgroup_folder(path: &Path) -> Result<PathBuf, TargetError> {
 }
 
 fn pids_of_cgroup(folder: &Path) -> Result<Vec<u32>, TargetError> {
-    /// Deepest nesting that is followed; the kernel's own default bound is lower than this for all managers known.
+    /// Deepest nesting that is followed; all known managers nest less deeply.
     const DEPTH_MAX: usize = 64;
     let error = |source| TargetError::Cgroup { path: folder.to_owned(), source };
     let mut pids = Vec::new();
@@ -241,9 +241,9 @@ fn in_container(pid: u32, id: &str) -> bool {
         && text.lines().flat_map(|line| line.split(['/', '-', ':', '.'])).any(|part| part.starts_with(id))
 }
 
-/// The parent of a process; `None` when it is gone.
+/// The parent of a process; `None` if it is gone.
 pub fn parent_of(pid: u32) -> Option<u32> {
-    // The name may hold spaces and brackets: fields are counted from the last one.
+    // The name may contain spaces and brackets: fields are counted from the last one.
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }

@@ -43,7 +43,7 @@ impl KernelCounters {
     /// Sums over all CPUs, by [`Counter`] number.
     pub(super) fn totals(&self) -> [u64; Counter::ALL.len()] {
         let mut totals = [0; Counter::ALL.len()];
-        // What became of records is read before what came: of those that come meanwhile, none has an end yet.
+        // Counters of outcomes are read before those of arrivals: records that come meanwhile have no outcome yet.
         for arrivals in [false, true] {
             for counter in Counter::ALL.iter().filter(|counter| is_of_arrivals(**counter) == arrivals) {
                 let key = u32::from(*counter as u8);
@@ -56,7 +56,7 @@ impl KernelCounters {
     }
 }
 
-/// Whether it counts what came, and not what became of it.
+/// Whether it counts arrivals, not outcomes.
 fn is_of_arrivals(counter: Counter) -> bool {
     matches!(
         counter,
@@ -64,12 +64,12 @@ fn is_of_arrivals(counter: Counter) -> bool {
     )
 }
 
-/// Calls of each probe, counted where nothing can be lost.
+/// Calls of each probe, counted where none can be lost.
 #[derive(Clone, Debug)]
 pub(super) struct SiteCounts {
     /// `SITE_COUNTS`.
     pub(super) map: Arc<MapHandle>,
-    /// Sites given so far.
+    /// Number of sites so far.
     pub(super) sites: Arc<AtomicU32>,
 }
 
@@ -96,10 +96,10 @@ impl SiteCounts {
     }
 }
 
-/// What the drain thread asks of the scan thread.
+/// A request of the drain thread to the scan thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ScanRequest {
-    /// Samples met code that is not known.
+    /// Samples hit unknown code.
     Unknown(u32),
     /// A child that begins with its parent's address space.
     Forked { parent: u32, child: u32 },
@@ -111,23 +111,23 @@ pub(super) enum ScanRequest {
     Exited(u32),
 }
 
-/// Requests that may wait. One that finds no room is dropped: the next sample of that process asks again.
+/// Requests that may wait. One without room is dropped: the next sample of that process asks again.
 const REQUESTS_MAX: usize = 4096;
 
-/// Scans that may fail because of a defect; after one more the capture ends.
+/// Scans that may fail because of a defect; with one more the capture ends.
 const SCAN_DEFECTS_MAX: u32 = 8;
 
-/// How long the end of a capture waits for scans that were asked for until then.
+/// Longest wait for pending scans at the end of a capture.
 const LAST_SCANS_NS: u64 = 1_000_000_000;
 
-/// How often processes that went unnoticed are looked for.
+/// How often unnoticed processes are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 
-/// Name of the thread that empties the ring, and what a capture lacks without it.
+/// Name of the thread that drains the ring, and what a capture lacks without it.
 const DRAIN: &str = "drain";
 const WITHOUT_DRAIN: &str = "nothing is recorded any more";
 
-/// Rounds in which the ring cannot be read, after which the capture ends: two seconds and more.
+/// Rounds with an unreadable ring after which the capture ends: two seconds and more.
 const UNREAD_MAX: u32 = 40;
 
 /// Rounds of the drain thread after which counters are sent.
@@ -139,25 +139,25 @@ impl From<ScanResult> for Message {
     }
 }
 
-/// What the thread that empties the ring needs.
+/// Setup of the thread that drains the ring.
 pub(super) struct DrainSetup {
     /// Totals of the kernel programs' counters.
     pub(super) counters: KernelCounters,
     /// Calls of each probe, where there are probes.
     pub(super) site_counts: Option<SiteCounts>,
-    /// Where records and counters go.
+    /// Receives records and counters.
     pub(super) messages: Sender<Message>,
-    /// Where scans of processes are requested.
+    /// Receives requests for scans of processes.
     pub(super) scans: Sender<ScanRequest>,
-    /// Where scans of their libraries are requested, where there are probes.
+    /// Receives requests for scans of their libraries, if there are probes.
     pub(super) scan_queue: Option<ScanQueue>,
     /// Processes whose end is reported.
     pub(super) named: Vec<u32>,
-    /// Set when the ring is to be emptied for the last time.
+    /// Set when the ring is to be drained for the last time.
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Starts the thread that empties the ring.
+/// Starts the thread that drains the ring.
 pub(super) fn spawn_drain(
     events: MapHandle,
     setup: DrainSetup,
@@ -175,9 +175,9 @@ struct Drain {
     ring: Ring,
     setup: DrainSetup,
     supervisor: Supervisor,
-    /// Records that found no room among the messages.
+    /// Records for which the channel had no room.
     pending: Vec<u8>,
-    /// Rounds one after another in which the ring could not be read.
+    /// Consecutive rounds in which the ring could not be read.
     unread: u32,
 }
 
@@ -185,13 +185,13 @@ impl Drain {
     fn run(mut self) {
         let mut rounds = 0u32;
         loop {
-            // Before the drain: what was written until the stop must be read after it.
+            // Read before the drain: everything written until the stop must be read after it.
             let last = self.setup.stop.load(Ordering::Acquire);
             self.drain();
             let sent = if last { self.send_all() } else { self.send() };
             rounds = rounds.wrapping_add(1);
             if sent && (last || rounds.is_multiple_of(COUNTERS_EVERY)) {
-                // Not worth waiting for: totals come again.
+                // Not worth waiting for: totals are sent again.
                 let _ = self.setup.messages.try_send(Message::Counters(self.setup.counters.totals()));
                 self.send_site_counts(last);
             }
@@ -203,19 +203,19 @@ impl Drain {
     }
 
     fn send_site_counts(&self, last: bool) {
-        /// A reader that takes longer does not read any more.
+        /// A receiver that takes longer has stopped receiving.
         const LONGEST: Duration = Duration::from_secs(2);
         let counts = self.setup.site_counts.as_ref().map(SiteCounts::totals).unwrap_or_default();
         if counts.is_empty() {
             return;
         }
         let message = Message::SiteCounts(counts);
-        // The last ones are what records are compared with.
+        // Records are compared with the last ones.
         let wait = if last { LONGEST } else { Duration::ZERO };
         let _ = self.setup.messages.send_timeout(message, wait);
     }
 
-    /// Takes what is in the ring, unless what was taken before still waits.
+    /// Reads the ring, unless the previous batch is still pending.
     fn drain(&mut self) {
         if self.pending.len() >= BATCH_BYTES_MAX {
             return;
@@ -238,7 +238,7 @@ impl Drain {
         }
     }
 
-    /// Notices that the ring could not be read. What was written stays there, and what finds no room is counted.
+    /// Counts a round with an unreadable ring. Written records stay there, and those without room are counted.
     fn report_unread(&mut self, error: &io::Error) {
         self.unread += 1;
         match self.unread {
@@ -252,7 +252,7 @@ impl Drain {
         }
     }
 
-    /// Hands the batch over if there is room; false when nobody reads any more.
+    /// Sends the batch if there is room; false if the receiver is gone.
     fn send(&mut self) -> bool {
         if self.pending.is_empty() {
             return true;
@@ -268,7 +268,7 @@ impl Drain {
         }
     }
 
-    /// Hands everything over, waiting as long as somebody reads.
+    /// Sends everything, and waits while there is a receiver.
     fn send_all(&mut self) -> bool {
         loop {
             if !self.pending.is_empty() {
@@ -297,7 +297,7 @@ impl Drain {
                     self.setup.named.swap_remove(at);
                     let _ = self.setup.messages.try_send(Message::TargetGone { pid });
                 }
-                // Beside the scan: a library's first calls are soon, and its unwind table takes a while.
+                // In parallel with the scan: a library's first calls come soon, and its unwind table takes a while.
                 if let (Some(queue), ScanRequest::Mapped(pid) | ScanRequest::Executed(pid)) =
                     (&self.setup.scan_queue, request)
                 {
@@ -311,15 +311,15 @@ impl Drain {
     }
 }
 
-/// The scan that a record asks for.
+/// The scan that a record requests.
 fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     match header.kind {
         kind::SAMPLE | kind::BLOCK | kind::CALL => {
             let sample = StackSample::read_from(record)?;
             let end = WalkEnd::from_number(sample.native_end)?;
-            // A broken chain of frame pointers is often code that was generated since the last scan.
+            // A broken chain of frame pointers is often due to code generated since the last scan.
             let unknown = WalkEnd::UnknownProcess as u8..=WalkEnd::NoTable as u8;
-            // A whole walk notes a PC in such code that it could leave all the same.
+            // A complete walk records a PC in such code that it could leave anyway.
             let passed = end == WalkEnd::Complete && sample.stop_pc != 0;
             (unknown.contains(&sample.native_end) || end == WalkEnd::FramePointerEnd || passed)
                 .then_some(ScanRequest::Unknown(sample.pid))
@@ -335,30 +335,30 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     }
 }
 
-/// Memory of what the thread that scans processes keeps, bytes.
+/// Memory held by the scan thread, bytes.
 #[derive(Debug, Default)]
 pub(super) struct ScanMemory {
     /// Row shards.
     rows: AtomicU64,
-    /// What is known of processes and files in this process.
+    /// Known processes and files in this process.
     processes: AtomicU64,
 }
 
 impl ScanMemory {
-    /// What is kept now.
+    /// Memory held now.
     pub(super) fn of(processes: &mut Processes) -> Self {
         let memory = Self::default();
         memory.measure(processes);
         memory
     }
 
-    /// Takes note of what is kept now.
+    /// Updates the values.
     pub(super) fn measure(&self, processes: &mut Processes) {
         self.rows.store(processes.tables().shard_bytes(), Ordering::Relaxed);
         self.processes.store(processes.held_bytes() as u64, Ordering::Relaxed);
     }
 
-    /// Row shards in the kernel, and what is known of processes and files here.
+    /// Row shards in the kernel, and known processes and files here.
     pub(super) fn held(&self) -> [MemoryUse; 2] {
         let bytes = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [
@@ -368,12 +368,12 @@ impl ScanMemory {
     }
 }
 
-/// What the thread that scans processes needs.
+/// Setup of the thread that scans processes.
 pub(super) struct Scans {
     pub(super) processes: Processes,
-    /// Where mappings, counters and notices go.
+    /// Receives mappings, counters and notices.
     pub(super) messages: Sender<Message>,
-    /// Where scans of their libraries are requested, where there are probes.
+    /// Receives requests for scans of their libraries, if there are probes.
     pub(super) scan_queue: Option<ScanQueue>,
     /// Memory of its tables, for the account of the profiler's own cost.
     pub(super) memory: Arc<ScanMemory>,
@@ -381,27 +381,27 @@ pub(super) struct Scans {
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Starts the thread that scans processes, and those that read them for it; they end when nobody can ask any more.
+/// Starts the thread that scans processes, and its readers; they end when all senders are gone.
 pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRequest> {
     let (sender, requests) = bounded(REQUESTS_MAX);
     let spawned = ScanReaders::start(supervisor).and_then(|readers| {
         supervisor.spawn("scan", "new code has no unwind rows", move || scans.run(&requests, &readers))
     });
     if let Err(error) = spawned {
-        // Nobody answers then: samples of new code stay incomplete, and say so.
+        // Nobody answers then: samples of new code stay incomplete, with a reason.
         tracing::error!(%error, "cannot start the thread that scans processes");
     }
     sender
 }
 
-/// What the thread that scans processes keeps between two rounds.
+/// State of the scan thread between two rounds.
 #[derive(Default)]
 struct ScanRounds {
     waiting: WaitingScans,
     unsent: UnsentScans,
-    /// Processes that are read.
+    /// Processes being read.
     in_flight: usize,
-    /// Nobody can ask any more.
+    /// All senders are gone.
     closed: bool,
     defects: u32,
     swept_ns: u64,
@@ -437,15 +437,15 @@ impl Scans {
         }
     }
 
-    /// Waits for a request, for a process to be read, or for room among the messages, and does what comes. False when
-    /// nobody can ask any more and all is done, or nobody reads messages any more.
+    /// Waits for a request, for a finished read, or for room in the channel, and handles it. False if all senders are
+    /// gone and all work is done, or if the receiver is gone.
     fn round(
         &mut self,
         requests: &Receiver<ScanRequest>,
         readers: &ScanReaders,
         rounds: &mut ScanRounds,
     ) -> bool {
-        /// How often interpreters that were not ready are asked again.
+        /// How often interpreters that were not ready are checked again.
         const UNREADY_EVERY: Duration = Duration::from_millis(100);
         let messages = self.messages.clone();
         let mut select = Select::new();
@@ -463,7 +463,7 @@ impl Scans {
                 Err(_) => rounds.closed = true,
             },
             Ok(ready) if ready.index() == ended => {
-                // Without readers nothing is read any more; the supervisor knows of their end.
+                // Without readers nothing is read any more; the supervisor reports their end.
                 let Ok(ended) = ready.recv(readers.ended()) else { return false };
                 self.ended(ended, rounds);
             }
@@ -491,7 +491,7 @@ impl Scans {
         rounds.waiting.end(user, monotonic_ns());
         match finished {
             Ok(scanned) => scanned.into_iter().for_each(|scanned| rounds.unsent.push(user, scanned)),
-            // One process that cannot be scanned is no reason to scan none.
+            // One process that cannot be scanned is no reason to stop scanning.
             Err(panic) if rounds.defects < SCAN_DEFECTS_MAX => {
                 rounds.defects += 1;
                 self.scan_failed(pid, panic.as_ref());
@@ -500,7 +500,7 @@ impl Scans {
         }
     }
 
-    /// Reports memory and counters, if these changed and there is room: totals come again.
+    /// Sends memory and counters if they changed and there is room: totals are sent again.
     fn report(&mut self, sent: &mut ScanCounters) {
         self.memory.measure(&mut self.processes);
         let counters = self.processes.counters();
@@ -517,14 +517,14 @@ impl Scans {
         let _ = self.messages.try_send(Message::Notice(text));
     }
 
-    /// Publishes what was read of a process; gives what is to be sent.
+    /// Publishes the reading of a process; returns the result to send.
     fn finish(&mut self, reading: ScanReading) -> Option<ScanResult> {
         let (pid, before) = (reading.pid, self.processes.changes());
         let scanned = self.processes.finish(reading);
         for text in self.processes.take_notices() {
             let _ = self.messages.try_send(Message::Notice(text));
         }
-        // Gone in the meantime: the kernel reports its end. Or without room, which is noticed once.
+        // Gone meanwhile: the kernel reports its end. Or without room, of which there is one notice.
         let scanned = scanned.inspect_err(|error| tracing::debug!(%error, "not prepared")).ok()?;
         if let Some(queue) = self.scan_queue.as_ref().filter(|_| self.processes.changes() != before) {
             queue.request_scan(pid);
@@ -533,7 +533,7 @@ impl Scans {
     }
 }
 
-/// Asks for a scan of each of these. One that finds no room is requested by its next incomplete sample.
+/// Requests a scan of each of these. One without room is requested by its next incomplete sample.
 pub(super) fn request_rescans(scans: &Sender<ScanRequest>, pids: &[u32]) {
     for &pid in pids {
         if scans.try_send(ScanRequest::Mapped(pid)).is_err() {
@@ -542,7 +542,7 @@ pub(super) fn request_rescans(scans: &Sender<ScanRequest>, pids: &[u32]) {
     }
 }
 
-/// Takes in requests.
+/// Accepts requests.
 fn take_in(
     requests: impl Iterator<Item = ScanRequest>,
     processes: &mut Processes,
@@ -570,7 +570,7 @@ fn take_in(
     }
 }
 
-/// Adds a process to those that wait, unless it is gone: the kernel reports its end.
+/// Adds a process to the queue, unless it is gone: the kernel reports its end.
 fn add(processes: &mut Processes, waiting: &mut WaitingScans, pid: u32, urgency: Urgency) {
     let Some(user) = accountable_user(pid) else { return };
     if !waiting.add(pid, user, urgency) {

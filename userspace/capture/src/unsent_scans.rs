@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 use super::processes::ScanResult;
 
-/// Mappings of processes that wait to be sent, all together: some 20 MiB, or a second of a storm of new programs.
+/// Mappings that wait to be sent, of all processes together: some 20 MiB, or a second of a storm of new programs.
 const UNSENT_MAX: usize = 1 << 17;
 
-/// Results of scans, of each user in turn.
+/// Results of scans, in turn by user.
 #[derive(Default)]
 pub(super) struct UnsentScans {
     users: VecDeque<(u32, VecDeque<ScanResult>)>,
@@ -19,7 +19,7 @@ pub(super) struct UnsentScans {
 }
 
 impl UnsentScans {
-    /// Adds what a scan of this user's process found.
+    /// Adds the result of a scan of this user's process.
     pub(super) fn push(&mut self, user: u32, scanned: ScanResult) {
         self.mappings += scanned.maps.mappings.len();
         match self.users.iter_mut().find(|(of, _)| *of == user) {
@@ -28,7 +28,7 @@ impl UnsentScans {
         }
     }
 
-    /// What is to be sent next.
+    /// The next result to send.
     pub(super) fn pop(&mut self) -> Option<ScanResult> {
         let (user, mut scans) = self.users.pop_front()?;
         let scanned = scans.pop_front()?;
@@ -39,12 +39,12 @@ impl UnsentScans {
         Some(scanned)
     }
 
-    /// Whether all was sent.
+    /// Whether all results were sent.
     pub(super) fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// Whether nothing more should be scanned until some are sent.
+    /// Whether to stop scanning until some are sent.
     pub(super) fn is_full(&self) -> bool {
         self.mappings >= UNSENT_MAX
     }
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds scans (user, process) and gives the processes in the order in which they are sent.
+    /// Adds scans (user, process) and checks the order in which they are sent.
     fn check(scans: &[(u32, u32)], expect: &[u32]) {
         let mut unsent = UnsentScans::default();
         for &(user, pid) in scans {

@@ -6,21 +6,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Most processes that wait: beyond them a request is refused, and the next incomplete sample asks again.
+/// Most waiting processes: beyond them a request is refused, and the next incomplete sample asks again.
 const WAITING_MAX: usize = 1 << 16;
-/// After this time, half of what scans of a user took is forgotten: nobody pays for long, and nobody saves up.
+/// How often the scan time of a user is halved: nobody pays for long, and nobody saves up.
 const HALVED_EVERY_NS: u64 = 1_000_000_000;
 
-/// How soon a process should be scanned; the sooner the less.
+/// How soon a process should be scanned; a smaller value is sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     /// Its samples are incomplete until then.
     Sampled,
-    /// It is to be looked at again.
+    /// It is to be scanned again.
     Rescan,
 }
 
-/// Where a process waits among those of its user: by urgency, then in the order of requests.
+/// Position of a process among those of its user: by urgency, then in the order of requests.
 type QueuePosition = (Urgency, u64);
 
 /// Scans that wait.
@@ -30,16 +30,16 @@ pub(crate) struct WaitingScans {
     processes: HashMap<u32, (u32, QueuePosition)>,
     users: HashMap<u32, User>,
     requests: u64,
-    /// When times were halved for the last time, `CLOCK_MONOTONIC` nanoseconds.
+    /// When times were last halved, `CLOCK_MONOTONIC` nanoseconds.
     halved_ns: u64,
 }
 
 #[derive(Default)]
 struct User {
     waiting: BTreeMap<QueuePosition, u32>,
-    /// How long scans of this user's processes took.
+    /// Time of the scans of this user's processes.
     took_ns: u64,
-    /// One of them is scanned now: when that began, `CLOCK_MONOTONIC` nanoseconds.
+    /// Begin of the running scan of one of them: `CLOCK_MONOTONIC`, nanoseconds.
     scanned_since_ns: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl User {
 }
 
 impl WaitingScans {
-    /// Asks for a scan of a process of a user; false if too many wait.
+    /// Requests a scan of a user's process; false if too many wait.
     pub(crate) fn add(&mut self, pid: u32, user: u32, urgency: Urgency) -> bool {
         let before = self.processes.get(&pid).copied();
         if before.is_none() && self.processes.len() >= WAITING_MAX {
@@ -81,13 +81,13 @@ impl WaitingScans {
         self.processes.contains_key(&pid)
     }
 
-    /// True if none waits, and none is scanned.
+    /// True if none waits, and none is running.
     pub(crate) fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.users.values().all(|user| user.scanned_since_ns.is_none())
     }
 
-    /// The process whose turn it is, and its user, who has one scan at a time: of the user whose scans took least,
-    /// first those whose samples are incomplete.
+    /// The next process to scan, and its user, who has one scan at a time: of the user with the least scan time,
+    /// processes with incomplete samples first.
     pub(crate) fn begin(&mut self, now_ns: u64) -> Option<(u32, u32)> {
         let may = |(_, user): &(&u32, &mut User)| !user.waiting.is_empty() && user.scanned_since_ns.is_none();
         let least = |(number, user): &(&u32, &mut User)| (user.took_ns, **number);
@@ -120,7 +120,7 @@ mod tests {
     use super::Urgency::{Rescan, Sampled};
     use super::*;
 
-    /// Scans all that waits, 10 ms each; gives the processes in their order.
+    /// Scans all waiting processes, 10 ms each; returns them in order.
     fn scanned(waiting: &mut WaitingScans) -> Vec<u32> {
         let mut order = Vec::new();
         while let Some((pid, user)) = waiting.begin(HALVED_EVERY_NS) {
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(waiting.begin(began_ns), Some((user, user)));
             waiting.end(user, began_ns + took_ns);
         }
-        // All of the first one's is forgotten, and half of the other's.
+        // All of the first one's time is forgotten, and half of the other's.
         waiting.end(9, 160 * HALVED_EVERY_NS);
         for pid in 1..=4 {
             assert!(waiting.add(pid, 7 + pid % 2, Rescan));

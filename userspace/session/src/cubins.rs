@@ -30,7 +30,7 @@ const PROCESSES_MAX: usize = 64;
 pub(crate) struct Cubins {
     requests: Sender<UnreadCubin>,
     answers: Receiver<CubinLines>,
-    /// Images that are being read.
+    /// Images being read.
     pending: usize,
 }
 
@@ -54,7 +54,7 @@ impl Cubins {
         }
     }
 
-    /// Lines that were read since the last call; waits at most `longest` for those that are being read.
+    /// Lines read since the last call; waits at most `longest` for those being read.
     pub(crate) fn read(&mut self, longest: Duration) -> Vec<CubinLines> {
         let deadline = Instant::now() + longest;
         let mut read: Vec<CubinLines> = self.answers.try_iter().collect();
@@ -69,7 +69,7 @@ impl Cubins {
 }
 
 fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
-    // Not urgent. Where the priority cannot be lowered, the work is done all the same.
+    // Not urgent. If the priority cannot be lowered, the work is done anyway.
     let _ = rustix::process::setpriority_process(None, 10);
     let mut processes: HashMap<u32, ProcessMemory> = HashMap::new();
     let mut left = LINES_MAX;

@@ -20,7 +20,7 @@ pub(crate) struct DeviceCode {
 }
 
 impl DeviceCode {
-    /// The threads are started by this supervisor.
+    /// Readers not started yet; `supervisor` will start their threads.
     pub(crate) fn new(supervisor: Supervisor) -> Self {
         Self { recovery: None, cubins: None, supervisor }
     }
@@ -40,7 +40,7 @@ impl DeviceCode {
         }
     }
 
-    /// Names that were found since the last call.
+    /// Names found since the last call.
     pub(crate) fn names(&self) -> Vec<Vec<RecoveredKernel>> {
         self.recovery.iter().flat_map(Recovery::found).collect()
     }
@@ -60,7 +60,7 @@ impl DeviceCode {
         }
     }
 
-    /// Lines that were read since the last call; waits at most `longest` for those that are being read.
+    /// Lines read since the last call; waits at most `longest` for those being read.
     pub(crate) fn lines(&mut self, longest: Duration) -> Vec<CubinLines> {
         self.cubins.as_mut().map_or_else(Vec::new, |cubins| cubins.read(longest))
     }

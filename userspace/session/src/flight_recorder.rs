@@ -20,19 +20,19 @@ use deepctx_profile::units::{Count, Nanos, Time, clock};
 use crate::hang::{Hang, HangWatch};
 use crate::lock;
 
-/// Slices of what is kept: a window is longer than asked for by a twelfth of it at most.
+/// Slices of the kept part: a window is at most a twelfth longer than requested.
 const SLICES: u32 = 12;
-/// Shortest slice: the pipeline is asked at this interval.
+/// Shortest slice: the recorder is called at this interval.
 const SLICE_LEAST: Duration = Duration::from_millis(100);
 
-/// What made a flight recorder write.
+/// Why a flight recorder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     /// A signal.
     Signal,
     /// A key in the terminal view.
     Key,
-    /// No training step has ended for long.
+    /// No training step has ended for a long time.
     Hang,
     /// A rule found something.
     Finding,
@@ -43,7 +43,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Name, as it is stored.
+    /// Stored name.
     pub fn name(self) -> &'static str {
         match self {
             Trigger::Signal => "signal",
@@ -56,12 +56,12 @@ impl Trigger {
     }
 }
 
-/// Asks a flight recorder for a profile, from any thread.
+/// Requests a profile from a flight recorder, from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct FlightRequests(Arc<Mutex<Option<Trigger>>>);
 
 impl FlightRequests {
-    /// Asks for a profile of what is kept. Requests that come before one is served are served together.
+    /// Requests a profile of the kept part. Requests made before one is served are served together.
     pub fn request(&self, trigger: Trigger) {
         lock(&self.0).get_or_insert(trigger);
     }
@@ -75,20 +75,20 @@ impl FlightRequests {
     }
 }
 
-/// Writes a profile, whose last record is of this time, and says where it is. Called on a thread of its own.
+/// Writes a profile up to a time, and returns where it is. Called on a thread of its own.
 pub type WriteKeptFn = Box<dyn FnMut(&Profile, Time<clock::Monotonic>) -> Result<String, String> + Send>;
 
-/// What a flight recorder does.
+/// Options of a flight recorder.
 pub struct FlightOptions {
-    /// How much is kept.
+    /// Length of the kept part.
     pub keep: Duration,
-    /// After how many times the usual length of a training step without the end of one a profile is written.
+    /// A training step this many times longer than usual counts as a hang, and a profile is written.
     pub on_hang: Option<f64>,
     /// Whether a profile is written when the capture ends.
     pub at_end: bool,
-    /// Who may ask for one.
+    /// Requests for a profile.
     pub requests: FlightRequests,
-    /// Writes one.
+    /// Writes a profile.
     pub write: WriteKeptFn,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct FlightRecorder {
     keep: Nanos,
     slice: Duration,
     hang: Option<HangWatch>,
-    /// When a hang was last written.
+    /// When a profile of a hang was last written.
     hung: Option<Nanos>,
     at_end: bool,
     requests: FlightRequests,
@@ -126,16 +126,16 @@ struct Window {
     is_last: bool,
 }
 
-/// What the thread has to say.
+/// State of the thread, for the recorder.
 #[derive(Debug, Default)]
 struct RecorderStatus {
     notices: Vec<String>,
     error: Option<String>,
-    /// It has a profile to write.
+    /// It is writing a profile.
     writing: bool,
 }
 
-/// What a flight recorder has to say at its end.
+/// Results of a flight recorder at its end.
 #[derive(Debug, Default)]
 pub(crate) struct FlightEnd {
     pub(crate) notices: Vec<String>,
@@ -143,7 +143,7 @@ pub(crate) struct FlightEnd {
 }
 
 impl FlightRecorder {
-    /// Begins to keep the figures of a profile from now on.
+    /// Keeps the figures of a profile from now on.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -153,7 +153,7 @@ impl FlightRecorder {
         supervisor: &Supervisor,
     ) -> io::Result<Self> {
         let FlightOptions { keep, on_hang, at_end, requests, write } = options;
-        // One, since while a profile is written the next one stays in its slices.
+        // Capacity one: while a profile is written, the next one stays in its slices.
         let (windows, incoming) = bounded(1);
         let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
@@ -167,8 +167,8 @@ impl FlightRecorder {
         Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, said })
     }
 
-    /// Ends a slice when it is time, and writes what is kept where that is asked for or training hangs. `profile` is
-    /// up to date, `elapsed` the time since the capture began.
+    /// Ends a slice if it is due, and writes the kept part on request or when training hangs. `profile` is up to date,
+    /// `elapsed` the time since the capture began.
     pub(crate) fn tick(&mut self, profile: &mut Profile, elapsed: Duration) {
         let now = nanos(elapsed);
         if let Some(hang) = self.hang.as_mut().and_then(|watch| watch.look(profile, now)) {
@@ -182,19 +182,19 @@ impl FlightRecorder {
         }
     }
 
-    /// Writes what is kept at the end of the capture, if it should, and waits for what is being written. The capture
-    /// took `elapsed`.
+    /// Writes the kept part at the end of the capture, if configured, and waits for pending writes. The capture took
+    /// `elapsed`.
     pub(crate) fn finish(mut self, profile: &mut Profile, elapsed: Duration) -> FlightEnd {
         let now = nanos(elapsed);
         let asked = self.requests.pending();
         if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
             let window = Window { is_last: true, ..self.cut_out(profile, now, trigger) };
-            // The supervisor knows of a thread that is gone.
+            // The supervisor reports a thread that is gone.
             _ = self.windows.send(window);
         }
         let never_stepped = self.hang.take().is_some_and(|watch| !watch.has_seen_steps());
         drop(self.windows);
-        // Its supervisor knows whether it ended well.
+        // The supervisor reports how it ended.
         _ = self.thread.join();
         let mut said = std::mem::take(&mut *lock(&self.said));
         if never_stepped {
@@ -207,13 +207,13 @@ impl FlightRecorder {
         FlightEnd { notices: said.notices, error: said.error }
     }
 
-    /// What there is to say since the last time, and the last error.
+    /// Notices since the last time, and the last error.
     pub(crate) fn said(&self) -> (Vec<String>, Option<String>) {
         let mut said = lock(&self.said);
         (std::mem::take(&mut said.notices), said.error.clone())
     }
 
-    /// Has a hang written, once in a window: a program that goes on and stands still by turns must not fill the disk.
+    /// Writes a profile of a hang, once per window: a program that stalls again and again must not fill the disk.
     fn hangs(&mut self, hang: &Hang, now: Nanos) {
         lock(&self.said).notices.push(hang.to_string());
         if self.hung.is_none_or(|last| now.saturating_sub(last) >= self.keep) {
@@ -236,7 +236,7 @@ impl FlightRecorder {
         }
         let window = self.cut_out(profile, now, trigger);
         self.requests.served();
-        // The supervisor knows of a thread that is gone.
+        // The supervisor reports a thread that is gone.
         _ = self.windows.try_send(window);
     }
 
@@ -249,7 +249,7 @@ impl FlightRecorder {
     }
 }
 
-/// The thread: writes profiles until there will be no more.
+/// The thread: writes profiles until the channel closes.
 fn write_windows(windows: &Receiver<Window>, mut write: WriteKeptFn, said: &Mutex<RecorderStatus>) {
     for window in windows {
         let notice = write(&window.profile, window.ends).map(|place| notice(&place, &window));
@@ -297,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// What was written: for each profile its samples, and why it was.
+    /// The written profiles: samples and trigger of each.
     type WrittenProfiles = Arc<Mutex<Vec<(u64, String)>>>;
 
     fn recorder(

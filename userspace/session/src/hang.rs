@@ -11,11 +11,11 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 
-/// Steps whose median is the usual length of one: the first ones, which compile and allocate, soon weigh nothing.
+/// Steps whose median is the usual length: the first ones, which compile and allocate, soon have no weight.
 const STEPS_MAX: usize = 32;
-/// Steps that it takes to know a usual length.
+/// Steps needed to know the usual length.
 const STEPS_LEAST: usize = 3;
-/// Shorter pauses are no hang, however short the steps are: records take up to a fifth of a second to get here.
+/// A shorter pause is not a hang, however short the steps: records take up to a fifth of a second to arrive.
 const LEAST: Nanos = Nanos(Nanos::SECOND.0);
 
 /// Watches the ends of training steps, of all processes together.
@@ -31,18 +31,18 @@ pub(crate) struct HangWatch {
     alive: fn(u32) -> bool,
 }
 
-/// No step has ended for long.
+/// No step has ended for a long time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hang {
     pub(crate) since: Nanos,
-    /// How long a step usually takes.
+    /// The usual length of a step.
     pub(crate) usual: Nanos,
     /// Of the processes that ended steps, those that still run.
     pub(crate) pids: Vec<u32>,
 }
 
 impl HangWatch {
-    /// A hang is `times` the usual length of a step without the end of one.
+    /// A step this many times longer than usual is a hang.
     pub(crate) fn new(times: f64) -> Self {
         let (steps, seen) = (VecDeque::new(), (0, 0));
         Self { times, steps, seen, last_end: Nanos(0), reported: false, alive: is_alive }
@@ -72,7 +72,7 @@ impl HangWatch {
         (!pids.is_empty()).then_some(Hang { since, usual, pids })
     }
 
-    /// Whether it has seen enough steps to find a hang.
+    /// Whether it has seen enough steps to detect a hang.
     pub(crate) fn has_seen_steps(&self) -> bool {
         self.usual().is_some()
     }
@@ -110,7 +110,7 @@ fn process(profile: &Profile, node: deepctx_profile::NodeId) -> Option<u32> {
     })
 }
 
-/// Whether a process still runs; one that has ended and that nobody waited for does not.
+/// Whether a process still runs; a zombie does not.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());

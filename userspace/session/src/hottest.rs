@@ -33,7 +33,7 @@ impl HottestOperators {
         Self { most, requests, next_check: Instant::now() + INTERVAL }
     }
 
-    /// Chooses if a check is due and enough is known. Returns a notice for the user.
+    /// Chooses if a check is due and there are enough samples. Returns a notice for the user.
     pub(crate) fn choose_if_due(&mut self, profile: &Profile) -> Option<String> {
         let now = Instant::now();
         if now < self.next_check {
@@ -50,10 +50,10 @@ impl HottestOperators {
     }
 }
 
-/// The operators with most exclusive samples (operators called within them count for themselves), hottest first; `None`
-/// when there are too few samples.
+/// The operators with most exclusive samples (nested operators count for themselves), hottest first; `None` if there
+/// are too few samples.
 fn choose(profile: &Profile, most: usize) -> Option<Vec<String>> {
-    // By node: the innermost operator, as the place of its name. Parents come before their children.
+    // By node: the innermost operator, as an index of its name. Parents come before their children.
     let mut innermost: Vec<Option<usize>> = Vec::with_capacity(profile.tree.len());
     let mut found: Vec<(&str, u64)> = Vec::new();
     for node in profile.tree.nodes() {

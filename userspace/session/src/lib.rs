@@ -51,6 +51,6 @@ pub use sinks::{
 pub use status::Status;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a thread that panicked leaves behind is plain data.
+    // The data stays valid when a thread panics.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,18 +9,18 @@ use deepctx_profile::order::SortRows as _;
 
 /// Pages of files: the program itself, its libraries, and what the kernel shares.
 const FILES: &str = "program and libraries";
-/// What the allocator gave out to parts that do not account for it.
+/// Memory allocated by parts that do not account for it.
 const OTHER: &str = "other";
 /// The rest of the process's own pages.
 const UNUSED: &str = "stacks of threads, and free in the allocator";
 
-/// Everything that the process takes, the largest first: the kernel's maps, and what is resident `here`.
+/// All memory of the process, largest first: the kernel's maps, and what is resident `here`.
 pub(crate) fn by_owner(maps: &[MemoryUse], here: Vec<MemoryUse>, resident: ResidentMemory) -> Vec<MemoryUse> {
     let accounted: u64 = here.iter().map(|held| held.bytes).sum();
     let mut rows: Vec<MemoryUse> = maps.to_vec();
     rows.push(MemoryUse { by: FILES, bytes: resident.files });
     rows.extend(here);
-    // What is allocated need not have been touched yet: then parts hold more than is resident, and there is no rest.
+    // Allocated memory need not have been touched yet: then parts hold more than is resident, and there is no rest.
     rows.push(MemoryUse { by: OTHER, bytes: resident.allocated.saturating_sub(accounted) });
     let held = accounted.max(resident.allocated);
     rows.push(MemoryUse { by: UNUSED, bytes: resident.anonymous.saturating_sub(held) });

@@ -21,7 +21,7 @@ use crate::status::Status;
 /// millisecond; the rest is for a virtual CPU that was not scheduled.
 pub(crate) const SKEW_NS: u64 = 100_000_000;
 
-/// What a session is made of.
+/// The parts of a session.
 #[derive(Debug, Default)]
 pub struct Options {
     /// The target, the host and the options of the capture.
@@ -39,33 +39,33 @@ pub struct Options {
     pub hottest: Option<HottestOperators>,
     /// Consumers of the input and of the profile. They are called in this order and finished in reverse order.
     pub sinks: Vec<Box<dyn Sink>>,
-    /// Takes single events, where [`Config::trace`] asks for them.
+    /// Receives single events, if [`Config::trace`] requests them.
     pub trace: Option<TraceSink>,
-    /// Keeps the last part of the capture and writes it when it is asked to.
+    /// Keeps the last part of the capture and writes it on request.
     pub flight_recorder: Option<FlightOptions>,
 }
 
-/// What a session leaves behind.
+/// The result of a session.
 #[derive(Debug)]
 pub struct SessionResult {
     /// The profile.
     pub profile: Profile,
-    /// How the session went.
+    /// The final status.
     pub status: Status,
 }
 
-/// What the pipeline's thread and the owner of the session share.
+/// State shared by the pipeline's thread and the owner of the session.
 #[derive(Debug, Default)]
 pub(crate) struct SharedState {
     pub(crate) status: Mutex<Status>,
     pub(crate) cost: Mutex<OwnCost>,
-    /// Counts what the pipeline's thread has done: while it stands still, so does that thread.
+    /// Progress counter of the pipeline's thread: it is stuck while this does not change.
     pub(crate) progress: AtomicU64,
-    /// Notices of the session's owner that the pipeline's thread has not taken over yet.
+    /// Notices of the session's owner, not yet taken by the pipeline's thread.
     pub(crate) notices: Mutex<Vec<String>>,
-    /// When single events were requested, as far as the pipeline's thread has not taken it over yet; `CLOCK_MONOTONIC`
+    /// Times at which single events were requested, not yet taken by the pipeline's thread; `CLOCK_MONOTONIC`
     /// nanoseconds.
     pub(crate) trace_requests: Mutex<Vec<u64>>,
-    /// Training steps that have ended, as far as the session's owner has not taken them.
+    /// Ended training steps, not yet taken by the session's owner.
     pub(crate) ended_steps: Mutex<Vec<EndedStep>>,
 }

@@ -34,7 +34,7 @@ use deepctx_pipeline::input::{
 };
 
 const MAGIC: &[u8] = b"deepctx-raw 1\n";
-/// Largest block that is read: above what one drain of a ring gives and what a process maps.
+/// Largest block that is read: larger than one drain of a ring, and than the maps of a process.
 const BLOCK_MAX: usize = 256 << 20;
 
 /// Writes a raw capture.
@@ -44,7 +44,7 @@ pub struct RawWriter<W: Write> {
 }
 
 impl RawWriter<Vec<u8>> {
-    /// What was written since the last time.
+    /// The bytes written since the last time.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -53,13 +53,13 @@ impl RawWriter<Vec<u8>> {
 /// Why a raw capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
-    /// The file does not begin like one.
+    /// The file does not begin with the header of a raw capture.
     #[error("not a raw capture: it does not begin with `deepctx-raw 1`")]
     NotRaw,
-    /// A block is not what it says.
+    /// A block is invalid.
     #[error("block {block} is damaged: {because}")]
     Damaged {
-        /// Which, counted from 0.
+        /// Its index.
         block: u64,
         /// What is wrong with it.
         because: &'static str,
@@ -98,8 +98,8 @@ impl From<&SiteInfo> for StoredSite {
 }
 
 impl From<StoredSite> for SiteInfo {
-    /// An event that only an older or a newer version knows becomes a function that the user named; an unknown role
-    /// becomes an unused argument.
+    /// An event that only an older or a newer version knows becomes a user-listed function; an unknown role becomes an
+    /// unused argument.
     fn from(stored: StoredSite) -> Self {
         let role = |number: u8| Role::ALL.get(usize::from(number)).copied().unwrap_or(Role::Other);
         Self {
@@ -160,7 +160,7 @@ impl<W: Write> RawWriter<W> {
         }
     }
 
-    /// Writes out what is buffered.
+    /// Flushes buffered bytes.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -178,7 +178,7 @@ impl<W: Write> RawWriter<W> {
 
 /// Lines as the kernel writes them.
 fn write_maps(maps: &Maps, out: &mut Vec<u8>) {
-    // A jitdump that is mapped executable stands among the mappings already.
+    // A jitdump that is mapped executable is among the mappings already.
     for m in maps.mappings.iter().chain(maps.jitdump.iter().filter(|dump| !dump.executable)) {
         let flag = |set, letter| if set { letter } else { '-' };
         let mut line = format!("{:x}-{:x} ", m.begin.0, m.end.0);
@@ -230,7 +230,7 @@ impl<R: Read> RawReader<R> {
         if length > BLOCK_MAX {
             return Err(self.damaged("its length is larger than any block"));
         }
-        // Grows as bytes come: a length alone must not allocate.
+        // Grows as bytes arrive: a length alone must not allocate.
         let mut payload = Vec::new();
         self.from.by_ref().take(length as u64).read_to_end(&mut payload)?;
         if payload.len() < length { Err(self.damaged("the file ends within it")) } else { Ok(payload) }

@@ -19,7 +19,7 @@ use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
 const REQUESTS_MAX: usize = 64;
 /// Handles that are searched for together.
 const HANDLES_BATCH: usize = 1024;
-/// Most processes that are kept open, with the names of their device code.
+/// Most processes whose memory and device code names stay open.
 const PROCESSES_MAX: usize = 16;
 
 /// The queues to and from the thread.
@@ -51,14 +51,14 @@ impl Recovery {
         }
     }
 
-    /// Names that were found since the last call.
+    /// Names found since the last call.
     pub(crate) fn found(&self) -> impl Iterator<Item = Vec<RecoveredKernel>> {
         self.answers.try_iter()
     }
 }
 
 fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKernel>>) {
-    // Never urgent. Where the priority cannot be lowered, the work is done all the same.
+    // Never urgent. If the priority cannot be lowered, the work is done anyway.
     let _ = rustix::process::setpriority_process(None, 19);
     let mut processes: HashMap<u32, ProcessKernels> = HashMap::new();
     // Handles without a name so far. A search for others may find theirs.

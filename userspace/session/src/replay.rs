@@ -14,7 +14,7 @@ use deepctx_symbolizer::native::DebugInfo;
 use crate::options::SKEW_NS;
 use crate::resolver::Resolver;
 
-/// What a replay leaves behind.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct ReplayResult {
     /// The profile.

@@ -21,7 +21,7 @@ use crate::options::{Options, SessionResult, SharedState};
 use crate::status::Status;
 use crate::worker::Worker;
 
-/// A pipeline at work.
+/// A running pipeline.
 #[derive(Debug)]
 pub struct Session {
     thread: JoinHandle<SessionResult>,
@@ -61,46 +61,45 @@ impl Session {
         Ok(Self { thread, finish, shared })
     }
 
-    /// How the session is doing.
+    /// The status of the session.
     pub fn status(&self) -> Status {
         lock(&self.shared.status).clone()
     }
 
-    /// Sets what the profiler itself has used so far; the status shows it.
+    /// Sets the profiler's own resource usage, for the status.
     pub fn set_cost(&self, cost: OwnCost) {
         *lock(&self.shared.cost) = cost;
     }
 
-    /// True when the pipeline's thread has ended by itself, which only a defect makes it do.
+    /// True if the pipeline's thread has ended by itself, which only a defect can cause.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// How far the pipeline's thread has come.
+    /// The progress of the pipeline's thread.
     pub fn watch(&self) -> ProgressWatch {
         ProgressWatch(Arc::clone(&self.shared))
     }
 
-    /// Shows a notice with those of the capture, also while the pipeline's thread stands still.
+    /// Shows a notice with those of the capture, even while the pipeline's thread is stuck.
     pub fn notice(&self, text: String) {
         lock(&self.shared.status).add_notice(text.clone());
         lock(&self.shared.notices).push(text);
     }
 
-    /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds, of a session whose configuration has them
-    /// on request. A notice says whether they are recorded.
+    /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds, if the session is configured for requests.
+    /// A notice reports whether they are recorded.
     pub fn request_trace(&self, at_ns: u64) {
         lock(&self.shared.trace_requests).push(at_ns);
     }
 
-    /// Training steps that ended since the last call, where the configuration has them handed out. They come about a
-    /// second after their end. Of those that nobody takes, only some are kept.
+    /// Training steps that ended since the last call, if the configuration hands them out, about a second after their
+    /// end. If nobody takes them, only some are kept.
     pub fn ended_steps(&self) -> Vec<EndedStep> {
         std::mem::take(&mut lock(&self.shared.ended_steps))
     }
 
-    /// Uses everything that was captured, finishes all sinks and ends. `counters` are the last ones of the kernel
-    /// programs.
+    /// Uses all captured input, finishes all sinks and ends. `counters` are the last ones of the kernel programs.
     ///
     /// # Errors
     /// The pipeline's thread panicked. What was flushed is on disk.

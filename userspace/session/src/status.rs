@@ -22,7 +22,7 @@ const NOTICES_MAX: usize = 100;
 /// Shortest interval over which rates are computed.
 const RATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a session is doing.
+/// The status of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// Samples in the profile.
@@ -43,7 +43,7 @@ pub struct Status {
     pub first_complete_ns: Option<u64>,
     /// Targets that have ended.
     pub targets_gone: Vec<u32>,
-    /// What is attached in the libraries of the targets.
+    /// Probes in the libraries of the targets.
     pub probes: ProbeCounters,
     /// All targets that were given by pid have ended.
     pub over: bool,
@@ -52,17 +52,17 @@ pub struct Status {
     /// Why the store or the raw copy could not be written, unless a later attempt wrote everything. The capture goes
     /// on in memory.
     pub write_error: Option<String>,
-    /// The first thread beside the pipeline's that ended because of a defect: the session lies from then on.
+    /// The first thread besides the pipeline's that ended because of a defect: the session is unreliable from then on.
     pub ended_early: Option<EarlyEnd>,
-    /// A thread that writes what is captured has stopped because of a defect: the capture is of no use any more.
+    /// A writing thread has stopped because of a defect: the capture is of no use any more.
     pub unstored: bool,
-    /// What became of single events; `None` until the trace is written, or without one.
+    /// Counts of single events; `None` until the trace is written, or without one.
     pub traced: Option<RecordedAccount>,
     /// CPU time of the profiler as a share of one CPU, over the last second or so.
     pub own_cpu_share: f64,
     /// Memory of the profiler, bytes.
     pub own_memory_bytes: u64,
-    /// The same by who holds it, some seconds ago, the largest first; empty before the first look.
+    /// The same by owner, some seconds old, largest first; empty before the first measurement.
     pub own_memory: Vec<MemoryUse>,
 }
 
@@ -101,7 +101,7 @@ impl Status {
         self.over = !named.is_empty() && named.iter().all(|pid| self.targets_gone.contains(pid));
     }
 
-    /// Takes over the counters of a pipeline, except those that its ledger holds.
+    /// Copies the counters of a pipeline, except those that its ledger holds.
     pub(crate) fn count<S: Symbols>(&mut self, pipeline: &Pipeline<S>) {
         let accounts = pipeline.accounts();
         let (stacks, complete) = accounts.stacks_and_complete();

@@ -36,13 +36,13 @@ use crate::status::{Rates, Status};
 const TICK: Duration = Duration::from_millis(100);
 /// Without records the clock still advances. A record older than this on arrival was delayed by a stopped reader.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Longest wait for a capture that was stopped to close its channel. Draining a full ring takes a second.
+/// Longest wait for a stopped capture to close its channel. Draining a full ring takes a second.
 const DRAIN_GRACE: Duration = Duration::from_secs(10);
 /// Longest wait for its next message: one of its threads may wait for something that never comes.
 const DRAIN_IDLE: Duration = Duration::from_secs(3);
-/// Interval at which it is found out who holds the profiler's memory. It takes a millisecond.
+/// Interval at which memory is accounted by owner. It takes a millisecond.
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
-/// Training steps that wait for the session's owner, who takes them ten times a second.
+/// Training steps kept for the session's owner, who takes them ten times a second.
 const ENDED_STEPS_MAX: usize = 1 << 16;
 /// Most files that a profile lists: some 100 bytes each.
 const EXECUTABLES_MAX: usize = 1 << 16;
@@ -72,9 +72,9 @@ pub(crate) struct Worker {
     scans: ScanCounters,
     gpus: GpuCounters,
     cpus: CpuCounters,
-    /// When to find out next who holds the profiler's memory.
+    /// When to account memory by owner next.
     memory_due: Option<Instant>,
-    /// Error of a write that is tried again.
+    /// Error of a write that is being retried.
     retried: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Worker {
             match messages.recv_deadline(next_tick) {
                 Ok(message) => self.on_message(message),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The capture has ended. All that is left is to wait for the request to finish.
+                // The capture has ended. Only the request to finish is awaited.
                 Err(RecvTimeoutError::Disconnected) => {
                     std::thread::sleep(next_tick.saturating_duration_since(Instant::now()))
                 }
@@ -136,7 +136,7 @@ impl Worker {
                 Err(TryRecvError::Disconnected) => break None,
             }
         };
-        // Nothing is sampled from here on, however long it takes to name what was.
+        // Nothing is sampled from here on, however long symbolization takes.
         let captured = self.started.elapsed();
         // A stopped capture still drains its ring, and closes the channel after the last record.
         let deadline = Instant::now() + DRAIN_GRACE;
@@ -199,7 +199,7 @@ impl Worker {
         self.come_on();
         self.begin_trace();
         let newest = self.pipeline.newest_ns().saturating_sub(SKEW_NS);
-        // While messages wait, the clock says nothing about which records have arrived.
+        // While messages wait, the clock does not show which records have arrived.
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
         self.pipeline.advance(newest.max(quiet));
         self.hand_on_events();
@@ -230,7 +230,7 @@ impl Worker {
         SessionResult { profile: self.pipeline.into_profile(), status: self.status }
     }
 
-    /// Hands single events to the sink that takes them.
+    /// Hands single events to the trace sink.
     fn hand_on_events(&mut self) {
         let Some(trace) = &mut self.trace else { return };
         if let Some(batch) = self.pipeline.recorded() {
@@ -241,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// Hands training steps to whoever looks at them.
+    /// Hands training steps to the session's owner.
     fn hand_on_steps(&mut self) {
         let ended = self.pipeline.ended_steps();
         let mut waiting = lock(&self.shared.ended_steps);
@@ -249,7 +249,7 @@ impl Worker {
         waiting.extend(ended.into_iter().take(room));
     }
 
-    /// Begins the window of single events when it was requested.
+    /// Begins the window of single events on request.
     fn begin_trace(&mut self) {
         let requests = std::mem::take(&mut *lock(&self.shared.trace_requests));
         for at_ns in requests {
@@ -267,7 +267,7 @@ impl Worker {
         }
     }
 
-    /// Waits until all single events are on disk, and says what is missing.
+    /// Waits until all single events are on disk, and reports what is missing.
     fn finish_trace(&mut self) {
         self.hand_on_events();
         let Some(trace) = self.trace.take() else { return };
@@ -303,7 +303,7 @@ impl Worker {
         self.status.traced = Some(account);
     }
 
-    /// Keeps what was added to the profile, and says what was written of it.
+    /// Keeps the additions to the profile, and reports what was written.
     fn record_flight(&mut self) {
         if self.flight_recorder.is_some() {
             self.list_executables();
@@ -328,7 +328,7 @@ impl Worker {
         }
     }
 
-    /// Searches for names of kernels that were launched without one, and feeds those that were found.
+    /// Requests names for kernels launched without one, and feeds the names found.
     fn recover_names(&mut self) {
         self.device_code.request_names(self.pipeline.unnamed_kernels());
         for kernels in self.device_code.names() {
@@ -336,7 +336,7 @@ impl Worker {
         }
     }
 
-    /// Feeds lines of device code; waits at most `longest` for those that are being read.
+    /// Feeds lines of device code; waits at most `longest` for those being read.
     fn feed_lines(&mut self, longest: Duration) {
         let lines = self.device_code.lines(longest);
         if !lines.is_empty() {
@@ -385,7 +385,7 @@ impl Worker {
         }
     }
 
-    /// Finds out who holds the profiler's memory.
+    /// Accounts the profiler's memory by owner.
     fn account_memory(&mut self, cost: &OwnCost) {
         self.memory_due = Some(Instant::now() + MEMORY_EVERY);
         let mut here = self.pipeline.memory();
@@ -395,14 +395,14 @@ impl Worker {
         self.status.own_memory = memory_table::by_owner(&cost.maps, here, ResidentMemory::now());
     }
 
-    /// Brings the profile and the status up to date, and hands both to every sink.
+    /// Updates the profile and the status, and hands both to every sink.
     fn call_sinks(&mut self, method: SinkMethod) {
         self.list_executables();
         let newest = Time::from_nanos(self.pipeline.newest_ns());
         let profile = self.pipeline.profile();
         self.status.lost = profile.ledger.lost();
         self.status.lost_share = profile.ledger.lost_share();
-        // A sink may take long; whoever asks meanwhile gets the new figures.
+        // A sink may take long; readers of the status get the new figures meanwhile.
         lock(&self.shared.status).clone_from(&self.status);
         let elapsed = self.started.elapsed();
         let mut recovered = false;
@@ -469,7 +469,7 @@ impl Worker {
     }
 }
 
-/// A capture without its flight recorder is of no use, but the program must say so and not end in the middle.
+/// A capture without its flight recorder is of no use, but the program must report it and not end in the middle.
 fn start_flight_recorder(
     options: FlightOptions,
     pipeline: &mut Pipeline<Resolver>,
@@ -483,7 +483,7 @@ fn start_flight_recorder(
     started.ok()
 }
 
-/// Name of a process's main thread; empty when the process is gone.
+/// Name of a process's main thread; empty if the process is gone.
 fn process_name(pid: u32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()

@@ -43,7 +43,7 @@ pub struct CaptureConfig {
     pub probe: Vec<ProbeFeature>,
     /// Largest debug information of a file that is read for lines and inlined calls; 0 reads none.
     pub debug_info: Bytes,
-    /// Who is asked for debug information that files lack; nobody by default.
+    /// Servers for debug information that files lack; none by default.
     #[serde(with = "values::servers")]
     pub debuginfod: Vec<ServerUrl>,
     /// How often the machine's own figures are read; `None`: not at all.
@@ -56,7 +56,7 @@ pub struct CaptureConfig {
     pub step_markers: Vec<String>,
     /// Calls of accelerators' libraries that get a stack; all are counted.
     pub launch_stacks: StackRate,
-    /// Operators that get a stack; `None`: [`OPERATOR_STACKS`] where native frames are recorded, else none.
+    /// Operators that get a stack; `None`: [`OPERATOR_STACKS`] if native frames are recorded, otherwise none.
     pub operator_stacks: Option<StackRate>,
     /// When single calls and the work that they launch are kept; `None`: never.
     pub trace: Option<TraceWindow>,
@@ -65,9 +65,9 @@ pub struct CaptureConfig {
     /// How much of the end is kept in memory, to be written on request; `None`: all is written.
     #[serde(with = "seconds::optional")]
     pub keep: Option<Duration>,
-    /// After what time without the end of a training step that is written.
+    /// Write the kept part when a training step takes this multiple of the usual time.
     pub on_hang: Option<HangFactor>,
-    /// What is done when a rule finds something, as the options say it.
+    /// Actions for findings of rules, as given in the options.
     pub on_finding: Vec<String>,
     /// File of the rules' parameters, and of the user's own rules.
     pub rules: Option<PathBuf>,
@@ -78,9 +78,9 @@ pub struct CaptureConfig {
     /// The rows of [`Self::probe_file`], and those of step markers that are functions.
     #[serde(skip)]
     pub probe_rows: Vec<UserRow>,
-    /// How much of the targets' CPU time the probes of features may take; above it they are duty-cycled.
+    /// Share of the targets' CPU time that probes of features may take; above it they are duty-cycled.
     pub probe_budget: Option<Budget>,
-    /// Ends of training steps are handed out while the capture runs; the probes that find them have no budget.
+    /// Ends of training steps are handed out while the capture runs; their probes have no budget.
     #[serde(skip)]
     pub hands_out_steps: bool,
     /// Probe the libraries of accelerators, and read what GPUs' driver says of them.
@@ -99,7 +99,7 @@ pub struct CaptureConfig {
     /// How often the profile is written to disk.
     #[serde(with = "seconds")]
     pub flush: Duration,
-    /// The user whom a command was to run as; `None` is the default, whoever called `sudo`.
+    /// The user that a command was to run as; `None` is the default, the caller of `sudo`.
     pub user: Option<String>,
     /// A command is about to start: also attach to installed drivers and runtimes that no process has mapped yet, so
     /// that its first calls are seen. Other processes that map them pay for the traps.
@@ -150,10 +150,10 @@ pub enum ProbeFeature {
     Async,
 }
 
-/// How often the machine's own figures are read where the user does not say.
+/// Default interval of machine metrics.
 pub const SYSTEM_METRICS_EVERY: Duration = Duration::from_millis(500);
 
-/// Operators that get a stack where the user does not say.
+/// Default number of operators that get a stack.
 pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
 
 /// How kernels run while their instructions are sampled.
@@ -168,14 +168,13 @@ pub enum SamplingMode {
     Serialized,
 }
 
-/// The frames that the programs in the kernel record: what [`CaptureConfig::context`] says, and what probe features
-/// need.
+/// The frames that the kernel programs record: those of [`CaptureConfig::context`], and those that probe features need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frames {
     pub(super) python: bool,
     pub(super) native: bool,
     pub(super) kernel: bool,
-    /// Native frames are not recorded, but walked as far as it takes to see which operators run.
+    /// Native frames are not recorded, but walked as far as needed to see which operators run.
     pub(super) operators_alone: bool,
     pub(super) modules: bool,
     pub(super) coroutines: bool,
@@ -223,15 +222,15 @@ impl Default for CaptureConfig {
 }
 
 impl CaptureConfig {
-    /// Every option in force, by the name of the option, as a profile stores it. Lists are joined by commas; an option
-    /// that is not set has an empty value.
+    /// Every option in force, by its name, as a profile stores it. Lists are joined by commas; an option that is not
+    /// set has an empty value.
     pub fn options(&self) -> Vec<(String, String)> {
         let value = serde_json::to_value(self).unwrap_or_default();
         let fields = value.as_object().into_iter().flatten();
         fields.map(|(name, value)| (name.clone(), values::text_of(value))).collect()
     }
 
-    /// What is asked of PyTorch's and OpenMP's libraries.
+    /// The requested probes of PyTorch's and OpenMP's libraries.
     pub fn probe_request(&self) -> ProbeRequest {
         let has = |feature| self.probe.contains(&feature);
         ProbeRequest {
@@ -239,7 +238,7 @@ impl CaptureConfig {
             ranges: has(ProbeFeature::Ranges),
             memory: has(ProbeFeature::Memory),
             openmp: has(ProbeFeature::Openmp),
-            // Without native frames, operators are those that stacks show, unless stacks of them are asked for.
+            // Without native frames, operators are shown by stacks, unless stacks of operators are requested.
             operators: has(ProbeFeature::Operators)
                 && (self.has_source(FrameSource::Native) || self.operator_stacks.is_some()),
             tensors: self.shapes.iter().filter_map(TensorShapes::operator).collect(),
@@ -247,7 +246,7 @@ impl CaptureConfig {
         }
     }
 
-    /// How many operators are chosen by what samples show; `None` when the user named all.
+    /// How many operators are chosen by samples; `None` if the user named all.
     pub fn hottest(&self) -> Option<usize> {
         self.shapes.iter().find_map(|shapes| match shapes {
             TensorShapes::Hottest(most) => Some(*most),
@@ -284,8 +283,8 @@ impl CaptureConfig {
         self.accelerators || self.probe_request().is_any()
     }
 
-    /// Whether our own collector will be in every process that collects activity records: then other collections in the
-    /// same processes are not read along.
+    /// Whether every process that collects activity records has our own collector: then the records of other
+    /// collections in the same processes are not read.
     pub(super) fn has_own_collector(&self) -> bool {
         self.starts_command && (self.gpu_activity || self.pc_sampling.is_some())
     }

@@ -51,23 +51,23 @@ pub enum TensorShapes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum TraceWindow {
-    /// So long from the start.
+    /// This long from the start.
     First(Duration),
     /// From the begin of a step to the begin of another.
     Steps {
         /// The first step.
         from: u64,
-        /// The first step behind them.
+        /// The first step after them.
         until: u64,
     },
     /// From a launch to another.
     Launches {
         /// The first launch.
         from: u64,
-        /// The first launch behind them.
+        /// The first launch after them.
         until: u64,
     },
-    /// So long from SIGUSR2 on.
+    /// This long from SIGUSR2 on.
     OnSignal(Duration),
 }
 
@@ -128,7 +128,7 @@ pub enum SamplingPeriod {
 }
 
 impl StackRate {
-    /// Calls with a stack per second, as the programs in the kernel take it.
+    /// Calls with a stack per second, in the form for the kernel programs.
     pub(crate) fn per_second(self) -> u32 {
         match self {
             Self::All => ALL_STACKS,
@@ -147,7 +147,7 @@ impl TensorShapes {
     }
 }
 
-/// A value as one text: lists are joined by commas.
+/// A value as text: lists are joined by commas.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -196,7 +196,7 @@ impl fmt::Display for TensorShapes {
 impl From<String> for TensorShapes {
     /// `hottest` and `hottest:3` name no operator.
     fn from(text: String) -> Self {
-        /// How many without a number.
+        /// The number if none is given.
         const USUAL: usize = 5;
         let most = text.strip_prefix("hottest").and_then(|most| match most {
             "" => Some(USUAL),
@@ -207,7 +207,7 @@ impl From<String> for TensorShapes {
 }
 
 impl TraceWindow {
-    /// The window of a text, with times as `duration` reads them.
+    /// Parses a window, with times as `duration` reads them.
     ///
     /// # Errors
     /// What was expected.
@@ -221,7 +221,7 @@ impl TraceWindow {
         }
     }
 
-    /// The window of a text like `steps=5..8` or `launches=5..8`; `None` when it begins otherwise.
+    /// The window of a text like `steps=5..8` or `launches=5..8`; `None` for another form.
     fn of_range(text: &str) -> Option<Result<Self, String>> {
         let (of, range) = text.split_once('=').filter(|(of, _)| ["steps", "launches"].contains(of))?;
         let bounds = range.split_once("..").and_then(|(from, until)| {
@@ -290,7 +290,7 @@ macro_rules! from_string_by_from_str {
 }
 from_string_by_from_str!(StackRate, TraceWindow, Budget);
 
-/// A flag that is stored as its opposite.
+/// A flag that is stored negated.
 pub(super) mod negated {
     use super::*;
 
@@ -350,7 +350,7 @@ pub(super) mod seconds {
         }
     }
 
-    /// The same where there may be none.
+    /// The same for an optional value.
     pub(in super::super) mod optional {
         use super::*;
 
@@ -373,7 +373,7 @@ pub(super) mod seconds {
     }
 }
 
-/// Addresses of servers, without their passwords.
+/// URLs of servers, without their passwords.
 pub(super) mod servers {
     use deepctx_symbolizer::native::ServerUrl;
     use serde::de::Error as _;

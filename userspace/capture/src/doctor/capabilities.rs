@@ -11,7 +11,7 @@ use crate::kernel_offsets;
 struct Capability {
     bit: u32,
     name: &'static str,
-    /// CAP_SYS_ADMIN stands in for it.
+    /// CAP_SYS_ADMIN can replace it.
     or_admin: bool,
 }
 
@@ -27,13 +27,13 @@ const SYS_ADMIN: Capability = Capability { bit: 21, name: "CAP_SYS_ADMIN", or_ad
 struct Feature {
     /// Name of its check.
     name: &'static str,
-    /// What is missing from profiles without it; `None` when there is no capture at all.
+    /// What profiles lack without it; `None` if there is no capture at all.
     without: Option<&'static str>,
     needs: &'static [Capability],
 }
 
 const CAPTURE: Feature = Feature { name: "for a capture", without: None, needs: &[BPF, PERFMON, SYS_PTRACE] };
-/// Tried on 6.18 with each of them dropped.
+/// Tested on 6.18 with each of them dropped.
 const OTHERS: [Feature; 3] = [
     Feature {
         name: "for Python names",
@@ -48,13 +48,13 @@ const OTHERS: [Feature; 3] = [
     Feature { name: "for kernel names", without: Some("names of kernel functions"), needs: &[SYSLOG] },
 ];
 
-/// Probes: those of a capture, where one call attaches to all places of a file.
+/// Probes of a capture, if one call attaches to all places of a file.
 const PROBES: Feature =
     Feature { name: "for probes", without: Some("calls of probed libraries"), needs: &[BPF, PERFMON] };
-/// Older kernels let nobody else make an event of a uprobe (`perf_uprobe_event_init`, kernel/events/core.c).
+/// Older kernels demand it to create a uprobe event (`perf_uprobe_event_init`, kernel/events/core.c).
 const PROBES_ONE_BY_ONE: Feature = Feature { needs: &[SYS_ADMIN], ..PROBES };
 
-/// What the features need here, those that this process has first.
+/// The needs of the features here, satisfied ones first.
 pub(super) fn checks() -> Vec<Check> {
     let uprobe_multi = kernel_offsets::facts().is_none_or(|facts| facts.uprobe_multi);
     checks_of(effective(), uprobe_multi)
@@ -65,7 +65,7 @@ pub(in super::super) fn missing_capabilities() -> Vec<&'static str> {
     missing(&CAPTURE, effective()).map(|capability| capability.name).collect()
 }
 
-/// The checks of a process with these capabilities. The first says what is missing, the others what is for what.
+/// The checks of a process with these capabilities. The first lists what is missing, the others the purpose of each.
 fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
     let probes = if uprobe_multi { PROBES } else { PROBES_ONE_BY_ONE };
     let features: Vec<Feature> = [CAPTURE].into_iter().chain(OTHERS).chain([probes]).collect();
@@ -73,7 +73,7 @@ fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
     let mut named: Vec<&str> = Vec::new();
     for feature in &features {
         for Capability { name, .. } in missing(feature, effective) {
-            // What the capture lacks, its probes lack as well.
+            // If the capture lacks it, its probes do too.
             if named.contains(name) {
                 continue;
             }
@@ -137,7 +137,7 @@ mod tests {
         check(u64::MAX, false, true, "enough");
         check(ALL & !(1 << 39), true, false, "without CAP_BPF");
         check(ALL & !(1 << 34), true, true, "without CAP_SYSLOG (names of kernel functions will be missing)");
-        // CAP_SYS_ADMIN stands in for the newer ones that were split off from it.
+        // CAP_SYS_ADMIN replaces the newer ones that were split off from it.
         check(ALL & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, true, "enough");
         check(ALL & !(1 << 19) | 1 << 21, true, false, "without CAP_SYS_PTRACE");
         // Before Linux 6.6 probes need it themselves.

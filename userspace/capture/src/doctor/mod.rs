@@ -17,30 +17,30 @@ pub(super) use capabilities::missing_capabilities;
 use super::arch::HERE;
 use super::perf_event::{self, Clock};
 
-/// One need.
+/// A requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// What is needed.
     pub name: &'static str,
-    /// What was found.
+    /// The result.
     pub found: String,
-    /// Whether it will do.
+    /// Whether it is sufficient.
     pub ok: bool,
-    /// What can be done about it; on a check that is ok, a way to get more.
+    /// A remedy; for a check that is ok, a way to get more.
     pub fix: Option<Remedy>,
 }
 
-/// What can be done about a check.
+/// A remedy for a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// A command for root, word by word, that is all it takes.
+    /// A command for root, word by word, that is sufficient.
     Command(Vec<String>),
-    /// What no command alone can do.
+    /// Advice, if no command is sufficient.
     Hint(String),
 }
 
 impl Remedy {
-    /// Sets a parameter of the kernel until the machine starts again.
+    /// Sets a parameter of the kernel until the next boot.
     fn kernel_parameter(assignment: &str) -> Self {
         Self::Command(vec!["sysctl".to_owned(), assignment.to_owned()])
     }
@@ -94,7 +94,7 @@ fn read(path: &str) -> Option<String> {
 
 fn machine() -> Check {
     let tested = if HERE.is_tested { "" } else { ": built for it, but not tested on it" };
-    // An untested profiler is no reason not to try.
+    // An untested machine is no reason not to try.
     Check { name: "machine", found: format!("{}{tested}", HERE.arch), ok: true, fix: None }
 }
 
@@ -191,7 +191,7 @@ fn disk_cache() -> Check {
     }
 }
 
-/// Whether everybody may read counters of NVIDIA's devices, which sampling instructions needs.
+/// Whether all users may read counters of NVIDIA's devices, which sampling of instructions needs.
 fn gpu_counters() -> Check {
     let parameters = read("/proc/driver/nvidia/params");
     let admins_only = parameters.as_deref().and_then(counters_are_for_admins);
@@ -209,7 +209,7 @@ fn gpu_counters() -> Check {
     Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(Remedy::from) }
 }
 
-/// What the driver's parameters say, as the module names them when it is loaded.
+/// The restriction according to the driver's parameters, as the module names them when loaded.
 fn counters_are_for_admins(parameters: &str) -> Option<bool> {
     let value = parameters.lines().find_map(|line| line.strip_prefix("RmProfilingAdminOnly:"))?;
     value.trim().parse::<u32>().ok().map(|value| value != 0)
@@ -221,7 +221,7 @@ fn gpu_driver() -> Check {
     Check { name: "GPU driver", found: nvidia.or(amd).unwrap_or_else(|| "none".into()), ok: true, fix: None }
 }
 
-/// Where unwind tables are kept between runs: root's own folder, else the user's (`$XDG_CACHE_HOME`, `~/.cache`).
+/// Where unwind tables are kept between runs: root's own folder, otherwise the user's (`$XDG_CACHE_HOME`, `~/.cache`).
 pub fn cache_folder() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some("/var/cache/deepctx-bpf".into());
@@ -231,7 +231,7 @@ pub fn cache_folder() -> Option<PathBuf> {
     Some(base.join("deepctx-bpf"))
 }
 
-/// What to do about a kernel without type information.
+/// Advice for a kernel without type information.
 pub(super) const BTF_HINT: &str =
     "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)";
 
@@ -239,7 +239,7 @@ pub(super) const BTF_HINT: &str =
 const SUDO_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// What to do without privileges. A program that pip installed is in no folder that `sudo` looks in.
+/// Advice for missing privileges. A program installed by pip is in no folder where `sudo` looks.
 pub(super) fn with_sudo() -> String {
     with_sudo_of(std::env::current_exe().ok().as_deref())
 }
@@ -254,18 +254,18 @@ fn with_sudo_of(program: Option<&Path>) -> String {
     }
 }
 
-/// What to do where the cause is not known.
+/// Advice for an unknown cause.
 pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
 
-/// What to do where no more files may be opened.
+/// Advice for the limit of open files.
 pub const OPEN_FILES_HINT: &str = "raise `ulimit -n`: this process may open no more files";
 
-/// Whether this error is that no more files may be opened. libbpf-rs gives the number in its text alone.
+/// Whether an error is the limit of open files. libbpf-rs gives the number only in its text.
 pub(super) fn is_out_of_files(error: &impl fmt::Display) -> bool {
     format!("{error:#}").contains(&format!("(os error {})", Errno::MFILE.raw_os_error()))
 }
 
-/// What to do about a kernel that is too old.
+/// Advice for a kernel that is too old.
 pub(super) fn newer_kernel_hint() -> String {
     let (major, minor) = KERNEL_MIN;
     format!("use Linux {major}.{minor} or newer")

@@ -12,7 +12,7 @@ use super::{Check, read};
 /// The number of the first process namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// A row for each restriction that there is.
+/// One check for each restriction that exists.
 pub(super) fn checks() -> Vec<Check> {
     let status = read("/proc/self/status").unwrap_or_default();
     let label = read("/proc/self/attr/current").map(|label| label.trim_end_matches('\0').to_owned());
@@ -31,12 +31,12 @@ fn row(name: &'static str, found: String, ok: bool, fix: &str) -> Check {
     Check { name, found, ok, fix: Some(fix.into()) }
 }
 
-/// `text` lists the levels, the one in force in brackets: `none [integrity] confidentiality`.
+/// `text` lists the levels, with the active one in brackets: `none [integrity] confidentiality`.
 fn lockdown(text: &str) -> Option<Check> {
     let (_, rest) = text.split_once('[')?;
     let (level, _) = rest.split_once(']')?;
-    // Where secrets of the kernel are kept from root, BPF programs may not read its memory
-    // (`LOCKDOWN_BPF_READ_KERNEL`), and perf events are refused (`LOCKDOWN_PERF`).
+    // If kernel secrets are kept from root, BPF programs may not read its memory (`LOCKDOWN_BPF_READ_KERNEL`), and perf
+    // events are refused (`LOCKDOWN_PERF`).
     let fix =
         "boot with lockdown=integrity, or without: this level refuses BPF programs that read kernel memory";
     (level == "confidentiality").then(|| row("lockdown", level.to_owned(), false, fix))
@@ -74,7 +74,7 @@ fn pid_namespace(link: &str) -> Option<Check> {
 mod tests {
     use super::*;
 
-    /// What is found, and whether it will do.
+    /// The result, and whether it is sufficient.
     fn check(found: Option<Check>, expect: Option<(&str, bool)>) {
         assert_eq!(found.as_ref().map(|check| (check.found.as_str(), check.ok)), expect);
         assert!(found.is_none_or(|check| check.fix.is_some()));

@@ -8,17 +8,17 @@ use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The lowest priority above all threads without one: whoever really needs a CPU at once still gets it.
+/// The lowest real-time priority: a real-time thread that needs the CPU at once still gets it.
 const PRIORITY: i32 = 1;
 
-/// This thread, moved; goes back when dropped.
+/// This thread, moved to another CPU; moves back when dropped.
 pub(super) struct BorrowedCpu {
     before: CpuSet,
 }
 
 impl BorrowedCpu {
-    /// Moves this thread to the CPU of that one, before it. `None` when the kernel does not let it: the CPU may be
-    /// out of bounds (cpusets), or the thread gone.
+    /// Moves this thread to the CPU of another one, ahead of it. `None` if the kernel refuses: the CPU may be out of
+    /// bounds (cpusets), or the thread gone.
     pub(super) fn of_thread(pid: u32, tid: u32) -> Option<Self> {
         let before = sched_getaffinity(None).ok()?;
         let cpu = cpu_of(&fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?)?;
@@ -35,7 +35,7 @@ impl BorrowedCpu {
 impl Drop for BorrowedCpu {
     fn drop(&mut self) {
         set_priority(libc::SCHED_OTHER, 0);
-        // It was allowed before.
+        // The old mask was allowed before.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
@@ -48,7 +48,7 @@ fn set_priority(policy: i32, priority: i32) {
     let _ = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
 }
 
-/// The 39th field of `/proc/PID/stat`, counted from behind the name, which may contain anything.
+/// The 39th field of `/proc/PID/stat`, counted from the end of the name, which may contain anything.
 fn cpu_of(stat: &[u8]) -> Option<usize> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = str::from_utf8(&stat[name_end + 1..]).ok()?;

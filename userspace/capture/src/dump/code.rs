@@ -26,7 +26,7 @@ pub(super) struct Files {
     generated: GeneratedCodeCache,
 }
 
-/// What a file gave.
+/// The result for a file.
 #[derive(Clone)]
 struct LoadedFile {
     facts: Option<ElfFacts>,
@@ -38,7 +38,7 @@ impl Files {
         Self { cache, by_file: HashMap::new(), generated: GeneratedCodeCache::default() }
     }
 
-    /// The table of a mapping, and what leads from its addresses to those that the file states.
+    /// The table of a mapping, and the bias between its addresses and those of the file.
     fn load(&mut self, pid: u32, mapping: &Mapping) -> (u64, Option<Rc<UnwindTable>>) {
         match mapping.backing {
             Backing::Vdso => {
@@ -55,7 +55,7 @@ impl Files {
         }
     }
 
-    /// Generated code stands where it was stated.
+    /// Generated code has its run-time addresses as stated ones.
     fn generated(&mut self, pid: u32, mapping: &Mapping) -> Option<Rc<UnwindTable>> {
         let surroundings = ProcessView::read(pid, false)?;
         match self.generated.find(pid, mapping, &surroundings, |_| false) {
@@ -83,9 +83,9 @@ impl Files {
 pub(super) struct Code {
     pid: u32,
     mappings: Vec<Mapping>,
-    /// In the same order; `None` until it is asked for.
+    /// In the same order; `None` until requested.
     loaded: RefCell<Vec<Option<LoadedMapping>>>,
-    /// Mappings that were asked for while nothing could be loaded.
+    /// Mappings requested while nothing could be loaded.
     wanted: RefCell<Vec<usize>>,
     may_load: Cell<bool>,
 }
@@ -102,12 +102,12 @@ impl Code {
         Self { pid, mappings, loaded, wanted: RefCell::default(), may_load: Cell::new(true) }
     }
 
-    /// Whether tables are loaded when they are asked for, or noted only.
+    /// Whether requested tables are loaded, or only noted.
     pub(super) fn set_may_load(&self, may_load: bool) {
         self.may_load.set(may_load);
     }
 
-    /// Loads what was noted. False when nothing was.
+    /// Loads the noted tables. False if there are none.
     pub(super) fn load_wanted(&self, files: &mut Files) {
         for at in self.wanted.take() {
             self.load(at, files);
@@ -118,7 +118,7 @@ impl Code {
         !self.wanted.borrow().is_empty()
     }
 
-    /// The mapping that holds an address, for the walker. Its `executable` is what [`Code::rule`] takes.
+    /// The mapping that holds an address, for the walker. Its `executable` is the key for [`Code::rule`].
     pub(super) fn mapping(&self, pc: u64, files: &mut Files) -> Result<(unwind::Mapping, bool), WalkEnd> {
         let after = self.mappings.partition_point(|mapping| mapping.begin.0 <= pc);
         let at = after.checked_sub(1).ok_or(WalkEnd::NoMapping)?;
@@ -138,7 +138,7 @@ impl Code {
         Ok((loaded.mapping, loaded.table.is_some()))
     }
 
-    /// The rule at an address that the file of a mapping states.
+    /// The rule for an address in the file of a mapping.
     pub(super) fn rule(&self, mapping: &unwind::Mapping, svma: u64) -> Result<Rule, WalkEnd> {
         let loaded = self.loaded.borrow();
         let loaded = loaded.get(mapping.executable as usize).and_then(Option::as_ref);

@@ -25,25 +25,25 @@ use crate::load::IteratorProgram;
 use crate::programs;
 use crate::table_error::map_error;
 
-/// Records that one read may give: the kernel's buffer holds eight pages.
+/// Bytes that one read may return: the kernel's buffer holds eight pages.
 const READ_BYTES: usize = 64 << 10;
 /// Most threads that are read: as many as a process may usually have (`threads-max` of a large machine is far above).
 const THREADS_MAX: usize = 1 << 17;
 
-/// A sleep after which this thread has come to its CPU anew.
+/// A sleep after which this thread has just been switched in.
 const ARRIVAL: Duration = Duration::from_micros(1);
 
 /// The loaded program, and its links.
 pub(super) struct ThreadIterator {
     program: IteratorProgram,
-    /// One for each process, or one that comes to every task of the machine.
+    /// One per process, or one for all tasks of the machine.
     links: Vec<OwnedFd>,
 }
 
-/// Which tasks the kernel comes to.
+/// The tasks that the kernel iterates over.
 #[derive(Clone, Copy)]
 enum Tasks {
-    /// All of the machine; the program leaves out those of other processes.
+    /// All tasks of the machine; the program skips those of other processes.
     All,
     /// Those of one process (Linux 6.1).
     Process(u32),
@@ -69,7 +69,7 @@ impl ThreadIterator {
             pids.iter().map(|pid| link(&program, Tasks::Process(*pid))).collect();
         let links = match of_each {
             Ok(links) => links,
-            // A process that has just ended is not there either way.
+            // A process that has just ended is missing either way.
             Err(_) => vec![link(&program, Tasks::All).map_err(failed)?],
         };
         Ok(Self { program, links })
@@ -77,20 +77,20 @@ impl ThreadIterator {
 
     /// All threads of the processes.
     pub(super) fn read(&self) -> Result<Vec<Thread>, CaptureError> {
-        // So that this thread comes to its CPU just now, see `to_monotonic`.
+        // So that this thread was switched in just now, see `to_monotonic`.
         std::thread::sleep(ARRIVAL);
         let mut threads = Vec::new();
         for link in &self.links {
             read_into(link, &mut threads).map_err(failed)?;
         }
         to_monotonic(&mut threads);
-        // A thread that began while the list was read may be met twice.
+        // A thread that began while the list was read may appear twice.
         let mut seen = HashSet::new();
         threads.retain(|thread: &Thread| thread.exit_state == 0 && seen.insert(thread.tid));
         Ok(threads)
     }
 
-    /// One thread; `None` when it is gone.
+    /// One thread; `None` if it is gone.
     pub(super) fn read_thread(&self, pid: u32, tid: u32) -> Result<Option<Thread>, CaptureError> {
         let mut threads = Vec::new();
         match link(&self.program, Tasks::Thread(tid)) {
@@ -107,7 +107,7 @@ impl ThreadIterator {
     }
 }
 
-/// Puts the scheduler's times on the clock of the records. This thread came to its CPU a moment before it read the
+/// Converts the scheduler's times to the clock of the records. This thread was switched in just before it read the
 /// first of them, so the smallest difference is that of the clocks.
 fn to_monotonic(threads: &mut [Thread]) {
     let ahead = |thread: &Thread| thread.time_ns.wrapping_sub(thread.reader_arrived_ns).cast_signed();

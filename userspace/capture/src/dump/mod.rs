@@ -36,11 +36,11 @@ use super::doctor;
 use super::error::CaptureError;
 use super::targets::{self, Targets};
 
-/// Rounds over the threads that changed since the last: most waits are longer than a round takes.
+/// Rounds over threads that changed since the last one: most waits are longer than a round takes.
 const ROUNDS_MAX: usize = 4;
-/// Tries for a thread that is on a CPU whenever it is looked at.
+/// Tries for a thread that is on a CPU at every look.
 const TRIES_MAX: usize = 10;
-/// Threads for which a CPU is taken: a machine runs as many at a time as it has CPUs.
+/// Most threads for which a CPU is taken: a machine runs as many at a time as it has CPUs.
 const RUNNING_MAX: usize = 1024;
 
 /// What to dump.
@@ -48,18 +48,18 @@ const RUNNING_MAX: usize = 1024;
 pub struct DumpConfig {
     /// Which processes.
     pub targets: Vec<Targets>,
-    /// Also the processes that they started.
+    /// Also their descendants.
     pub follow_children: bool,
-    /// Which frames.
+    /// Frames to read.
     pub context: Vec<FrameSource>,
-    /// Folder of unwind tables; `None`: all are built anew.
+    /// Folder of unwind tables; `None`: all are built again.
     pub cache: Option<PathBuf>,
 }
 
 /// The processes that were dumped.
 #[derive(Debug)]
 pub struct RawDump {
-    /// One for each, in the order of their ids.
+    /// In the order of their pids.
     pub processes: Vec<ProcessStacks>,
     /// From the first reading of the first round to the last of the last.
     pub took: Duration,
@@ -70,33 +70,33 @@ pub struct RawDump {
 pub struct ProcessStacks {
     /// Its id, in the pid namespace of this process.
     pub pid: u32,
-    /// Its name (`comm`); empty when it ended before it was read.
+    /// Its name (`comm`); empty if it ended before it was read.
     pub name: String,
     /// Its executable mappings.
     pub maps: Maps,
-    /// What ended meanwhile.
+    /// The part that ended meanwhile.
     pub gone: VanishedPart,
     /// Its threads, by id.
     pub threads: Vec<ThreadStack>,
 }
 
-/// What of a process ended while it was read.
+/// The part of a process that ended while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VanishedPart {
     /// All of it.
     Process,
-    /// So many threads.
+    /// This many threads.
     Threads(u64),
 }
 
 /// A thread.
 #[derive(Debug)]
 pub struct ThreadStack {
-    /// What the kernel says of it.
+    /// Its kernel data.
     pub thread: Thread,
-    /// How long it has been off its CPU, nanoseconds; `None` when the kernel does not say.
+    /// How long it has been off its CPU, nanoseconds; `None` if the kernel does not report it.
     pub off_cpu_ns: Option<u64>,
-    /// Its stack, if it could be read while the thread stood still.
+    /// Its stack, if it could be read while the thread did not run.
     pub stack: Stack,
 }
 
@@ -105,12 +105,12 @@ pub struct ThreadStack {
 pub enum Stack {
     /// A record of [`deepctx_common::record::kind::SAMPLE`].
     Read(Vec<u8>),
-    /// The thread ran between the readings, each time.
+    /// The thread ran between the readings, in every round.
     Moving,
 }
 
 impl Stack {
-    /// The bytes of the record; none of a thread that moves.
+    /// The bytes of the record; none if the thread kept running.
     pub fn record(&self) -> &[u8] {
         match self {
             Self::Read(record) => record,
@@ -119,10 +119,10 @@ impl Stack {
     }
 }
 
-/// Reads the stacks of all threads of the processes that are selected.
+/// Reads the stacks of all threads of the selected processes.
 ///
 /// # Errors
-/// A process that is not there, a missing privilege, or a kernel that refuses: see [`CaptureError`].
+/// A missing process, a missing privilege, or a refusal of the kernel: see [`CaptureError`].
 pub fn dump(config: &DumpConfig) -> Result<RawDump, CaptureError> {
     let pids = targets::find(&config.targets, config.follow_children)?;
     let missing = doctor::missing_capabilities();
@@ -139,7 +139,7 @@ pub fn dump(config: &DumpConfig) -> Result<RawDump, CaptureError> {
     for &pid in &pids {
         match Target::open(pid, &config.context) {
             Ok(target) => drop(targets.insert(pid, target)),
-            // It was there a moment ago.
+            // It existed a moment ago.
             Err(CaptureError::NoSuchProcess { .. }) => unopened.push(ProcessStacks::ended(pid)),
             Err(error) => return Err(error),
         }
@@ -161,7 +161,7 @@ struct Dumper<'d> {
     files: &'d mut Files,
 }
 
-/// Threads that were read, and those that ended while they were.
+/// Threads that were read, and those that ended meanwhile.
 #[derive(Default)]
 struct ThreadSnapshot {
     by_tid: HashMap<u32, ThreadStack>,
@@ -169,7 +169,7 @@ struct ThreadSnapshot {
 }
 
 impl Dumper<'_> {
-    /// Reads until no thread changes, or often enough.
+    /// Reads until no thread changes, or up to the maximum of rounds.
     fn run(&mut self) -> Result<ThreadSnapshot, CaptureError> {
         let mut found = ThreadSnapshot::default();
         let mut before = self.iterator.read()?;
@@ -208,7 +208,7 @@ impl Dumper<'_> {
         }
     }
 
-    /// Takes the CPU of a thread that runs, and reads its stack before it goes on. `None` when it ended.
+    /// Takes the CPU of a running thread, and reads its stack before it continues. `None` if it ended.
     fn take(&mut self, thread: &Thread) -> Result<Option<ThreadStack>, CaptureError> {
         let Some(target) = self.targets.get_mut(&thread.pid) else { return Ok(None) };
         let mut last = *thread;
@@ -241,7 +241,7 @@ impl Dumper<'_> {
 }
 
 impl ThreadSnapshot {
-    /// Keeps the stacks of threads that are as they were.
+    /// Keeps the stacks of threads that did not change.
     fn keep_unchanged(&mut self, walked: Vec<(Thread, Vec<u8>)>, after: &[Thread]) {
         let now: HashMap<u32, &Thread> = after.iter().map(|thread| (thread.tid, thread)).collect();
         for (thread, record) in walked {
@@ -257,7 +257,7 @@ impl ThreadSnapshot {
 }
 
 impl ThreadStack {
-    /// The iterator has put the times on one clock.
+    /// The iterator has converted the times to one clock.
     fn of(thread: Thread, stack: Stack) -> Self {
         let left_ns = thread.arrived_ns.saturating_add(thread.ran_ns);
         let off_cpu_ns = (thread.arrived_ns != 0).then(|| thread.time_ns.saturating_sub(left_ns));
@@ -280,7 +280,7 @@ fn is_running(thread: &Thread) -> bool {
     thread.flags & thread_flag::ON_CPU != 0
 }
 
-/// Whether a thread did not run between two readings. One that was woken and has no CPU yet is where it was.
+/// Whether a thread did not run between two readings. One that was woken and has no CPU yet has not moved.
 fn is_same(before: &Thread, after: &Thread) -> bool {
     !is_running(before) && !is_running(after) && before.pid == after.pid && before.switches == after.switches
 }

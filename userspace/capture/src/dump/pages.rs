@@ -10,11 +10,11 @@ use deepctx_symbolizer::memory::{ProcessMemory, ReadError};
 use deepctx_walk::memory::Memory;
 use rustc_hash::FxHashMap;
 
-/// Smallest page of all machines: reads of a part of a larger one succeed alike.
+/// Smallest page of all machines: reading part of a larger page works too.
 const PAGE_BYTES: usize = 4096;
 /// Pages read at once from a stack pointer on: the stacks of most threads end there.
 const STACK_PAGES: usize = 2;
-/// Most pages kept: 256 MiB. Beyond it all are forgotten.
+/// Most cached pages: 256 MiB. Beyond it the cache is cleared.
 const PAGES_MAX: usize = 1 << 16;
 
 type Page = Box<[u8; PAGE_BYTES]>;
@@ -22,7 +22,7 @@ type Page = Box<[u8; PAGE_BYTES]>;
 /// Memory of a process.
 pub(super) struct Pages {
     memory: ProcessMemory,
-    /// By address; `None` cannot be read.
+    /// By address; `None` for an unreadable page.
     kept: RefCell<FxHashMap<u64, Option<Page>>>,
     /// Read on this thread.
     directly: Cell<bool>,
@@ -33,25 +33,25 @@ impl Pages {
         Ok(Self { memory: ProcessMemory::open(pid)?, kept: RefCell::default(), directly: Cell::new(false) })
     }
 
-    /// Forgets what was read.
+    /// Clears the cache.
     pub(super) fn forget(&self) {
         self.kept.borrow_mut().clear();
     }
 
-    /// Reads on this thread from now on, or through the reader again. Only for what is true for microseconds, of a
-    /// process that has answered the reader before.
+    /// Reads on this thread from now on, or through the reader again. Only for data that is valid for microseconds, of
+    /// a process that has answered the reader before.
     pub(super) fn read_directly(&self, directly: bool) {
         self.directly.set(directly);
     }
 
-    /// Reads the stack above a stack pointer ahead.
+    /// Prefetches the stack above a stack pointer.
     pub(super) fn read_stack_ahead(&self, sp: u64) {
         let page = page_of(sp);
         if self.kept.borrow().contains_key(&page) {
             return;
         }
         let mut bytes = vec![0; STACK_PAGES * PAGE_BYTES];
-        // Near its end a stack has fewer: then each is read when it is asked for.
+        // Near its end a stack has fewer: then each is read on request.
         if self.fetch(page, &mut bytes).is_ok() {
             for (n, bytes) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
                 self.keep(page + (n * PAGE_BYTES) as u64, bytes.try_into().ok().map(Box::new));
@@ -75,7 +75,7 @@ impl Pages {
         kept.insert(page, bytes);
     }
 
-    /// Copies from one page; false when it cannot be read.
+    /// Copies from one page; false if it cannot be read.
     fn copy(&self, address: u64, into: &mut [u8]) -> bool {
         let page = page_of(address);
         if !self.kept.borrow().contains_key(&page) {

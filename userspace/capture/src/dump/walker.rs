@@ -26,7 +26,7 @@ use crate::config::FrameSource;
 use crate::error::CaptureError;
 use crate::programs::FRAMES_MAX;
 
-/// A process that is dumped.
+/// A process to dump.
 pub(super) struct Target {
     name: String,
     maps: Maps,
@@ -39,19 +39,19 @@ pub(super) struct Target {
     walk: Box<Walk>,
 }
 
-/// What a walk gave.
+/// Result of a walk.
 pub(super) enum WalkOutcome {
     /// A record.
     Stack(Vec<u8>),
-    /// Nothing: tables are wanted that could not be loaded just then.
+    /// No record: tables are needed that could not be loaded at that time.
     Wanted,
 }
 
 impl Target {
-    /// Looks a process up: its mappings, its interpreter.
+    /// Opens a process: its mappings, its interpreter.
     pub(super) fn open(pid: u32, context: &[FrameSource]) -> Result<Self, CaptureError> {
         let unreadable = |reason| CaptureError::ProcessUnreadable { pid, reason };
-        // First the memory: it ends with the program, so that mappings of another are never used to walk it.
+        // First the memory: it ends with the program, so the mappings of another one are never used to walk it.
         let memory = Pages::open(pid).map_err(|error| match error {
             ReadError::Gone => CaptureError::NoSuchProcess { pid },
             _ => unreadable(NoSymbol::PermissionDenied),
@@ -91,18 +91,18 @@ impl Target {
         self.maps
     }
 
-    /// Forgets the memory that was read.
+    /// Clears the cached memory.
     pub(super) fn forget_memory(&mut self) {
         self.memory.forget();
     }
 
-    /// Whether others wait until this is done: then memory is read on this thread, and no table is loaded.
+    /// Whether others wait for this walk: then memory is read on this thread, and no table is loaded.
     pub(super) fn read_directly(&mut self, directly: bool) {
         self.memory.read_directly(directly);
         self.code.set_may_load(!directly);
     }
 
-    /// Loads the tables that a walk wanted.
+    /// Loads the tables that a walk needed.
     pub(super) fn load_wanted(&mut self, files: &mut Files) {
         self.code.load_wanted(files);
     }
@@ -164,7 +164,7 @@ fn steps(walk: &mut Walk, words: &mut WordBuffer<'_>, around: &WalkInput<'_>) {
     }
 }
 
-/// What a walk reads.
+/// Input of a walk.
 struct WalkInput<'a> {
     memory: &'a Pages,
     code: &'a Code,
@@ -196,9 +196,9 @@ impl Tables for WalkInput<'_> {
     }
 }
 
-/// The record of a walk, as a program in the kernel would have written it.
+/// The record of a walk, as a kernel program would have written it.
 fn record(thread: &Thread, walk: &Walk, words: &[u64], with_kernel: bool) -> Vec<u8> {
-    // One that could run and is in no system call was interrupted: the kernel frames are the interrupt's.
+    // A runnable thread outside a system call was interrupted: the kernel frames are the interrupt's.
     let is_interrupted = thread.state == 0 && thread.flags & thread_flag::IN_SYSTEM_CALL == 0;
     let kernel_words = if with_kernel && !is_interrupted { thread.kernel_words as usize } else { 0 };
     let kernel = &thread.kernel[..kernel_words.min(thread.kernel.len())];

@@ -51,12 +51,12 @@ impl Code {
     pub(super) const GPU_IS_LOST: Self = Self(15);
     pub(super) const NO_DATA: Self = Self(21);
 
-    /// `Ok` of a call that succeeded.
+    /// `Ok` for success.
     pub(super) const fn check(self) -> Result<(), Self> {
         if self.0 == Self::SUCCESS.0 { Ok(()) } else { Err(self) }
     }
 
-    /// Whether a GPU, or its driver, just has no such figure.
+    /// Whether it means that a GPU, or its driver, does not have this figure.
     pub(super) const fn is_absence(self) -> bool {
         matches!(self, Self::NOT_SUPPORTED | Self::FUNCTION_NOT_FOUND | Self::NO_DATA)
     }

@@ -7,7 +7,7 @@ use deepctx_pipeline::system::{Metric, SystemValue};
 
 use super::protocol::{Figure, GpuReading};
 
-/// Levels, and the most that each of them can be: more is no reading (the library's "not available" is the largest
+/// Levels, and the maximum of each: a larger value is not a reading (the library's "not available" is the largest
 /// number), and would spoil the sums of a profile.
 const LEVELS: [(Figure, Metric, u64); 6] = [
     (Figure::MemoryUsedBytes, Metric::MemoryUsedBytes, 1 << 50),
@@ -25,13 +25,13 @@ const SHARES: [(Figure, Metric); 2] =
 /// Somebody set the clocks of applications.
 const SET_CLOCKS: u64 = 0x2;
 const POWER_CAP: u64 = 0x4;
-/// The hardware slowed itself down: for heat or power, which bits of their own say, or for another reason.
+/// The hardware slowed itself down: for heat or power, each with its own bit, or for another reason.
 const HARDWARE: u64 = 0x8;
 /// Clocks are those of the slowest GPU of a group.
 const SYNC_BOOST: u64 = 0x10;
 const THERMAL: u64 = 0x20;
 const HARDWARE_THERMAL: u64 = 0x40;
-/// The power supply asked for it.
+/// The power supply requested it.
 const HARDWARE_POWER: u64 = 0x80;
 const DISPLAY: u64 = 0x100;
 
@@ -43,7 +43,7 @@ pub(super) fn name(gpu: &GpuReading) -> String {
     }
 }
 
-/// What was read of a GPU, as values of an interval of this length. One that lacks a figure has no value of it.
+/// A GPU's reading as values of an interval of this length. A missing figure has no value.
 pub(super) fn values(gpu: &GpuReading, interval_ns: u64) -> Vec<SystemValue> {
     let resource = name(gpu);
     let value = |metric: Metric, value| SystemValue {
@@ -63,7 +63,7 @@ pub(super) fn values(gpu: &GpuReading, interval_ns: u64) -> Vec<SystemValue> {
     shares.chain(levels).chain(limited).collect()
 }
 
-/// Which limits held when these were read; they count for the whole interval.
+/// Active limits at the time of the reading; they count for the whole interval.
 fn limits(reasons: u64) -> [(Metric, bool); 4] {
     let any = |bits| reasons & bits != 0;
     let (power, thermal) = (any(HARDWARE_POWER), any(HARDWARE_THERMAL));

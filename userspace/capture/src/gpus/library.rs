@@ -22,11 +22,11 @@ use super::code::Code;
 use super::protocol::{Figure, GPUS_MAX, GpuReading, Readings, Refusal, uuid_of};
 use super::{CONTROL, LIBRARY};
 
-/// Folders that some systems keep the driver's libraries in and the dynamic loader does not look into by itself:
-/// Windows' subsystem for Linux, NixOS, and containers of Google's clusters. All of them are root's.
+/// Folders where some systems keep the driver's libraries, and which the dynamic loader does not search: Windows'
+/// subsystem for Linux, NixOS, and containers of Google's clusters. All of them are root's.
 const FOLDERS: [&str; 3] = ["/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"];
 
-/// Calls a function of the library if it has it: `Err` with its code when it fails.
+/// Calls a function of the library if it exists: `Err` with its code on failure.
 macro_rules! call {
     ($library:expr, $function:ident($($argument:expr),*)) => {
         match &$library.$function {
@@ -40,8 +40,8 @@ macro_rules! call {
     };
 }
 
-/// The functions that are called. The crate's own loader looks up all 300 of the header and keeps an error for each one
-/// that is missing, which makes a hundredth of this program.
+/// The functions that are called. The crate's own loader looks up all 300 of the header and keeps an error for each
+/// missing one, which adds a hundredth to this program.
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)*) => {
         #[allow(non_snake_case, reason = "the library's names")]
@@ -87,25 +87,25 @@ functions! {
     nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t, *mut c_ulonglong);
 }
 
-/// The library, once it has begun, and its GPUs.
+/// The initialized library, and its GPUs.
 pub(super) struct Library {
     functions: Functions,
     gpus: Vec<Gpu>,
     left_out: u32,
 }
 
-/// What one call gives.
+/// The figures of one call.
 type CallResult<const FIGURES: usize> = Result<[(Figure, u64); FIGURES], Code>;
 
 struct Gpu {
     index: u32,
     uuid: String,
-    /// Why there is none, otherwise.
+    /// The GPU's handle, or why there is none.
     handle: Result<nvmlDevice_t, Code>,
 }
 
 impl Library {
-    /// Loads the library and has it begin.
+    /// Loads and initializes the library.
     pub(super) fn open() -> Result<Self, Refusal> {
         let functions = load().ok_or(Refusal::NoLibrary)?;
         let count = begin(&functions).map_err(why_not)?;
@@ -170,7 +170,7 @@ impl Library {
         Ok([(figure, megahertz.into())])
     }
 
-    /// By the name that every driver has; later ones have another one, too.
+    /// Uses the name that every driver has; later ones also have another.
     fn clock_reasons(&self, device: nvmlDevice_t) -> CallResult<1> {
         let mut reasons = 0;
         call!(self.functions, nvmlDeviceGetCurrentClocksThrottleReasons(device, &mut reasons))?;
@@ -178,7 +178,7 @@ impl Library {
     }
 }
 
-/// Adds what a call gives. A GPU that is lost is asked nothing more: each call would take its time.
+/// Adds the figures of a call. A lost GPU is not queried further: each call would take its time.
 fn add<const FIGURES: usize>(reading: &mut GpuReading, call: impl FnOnce() -> CallResult<FIGURES>) {
     if reading.failed == Some(Code::GPU_IS_LOST) {
         return;
@@ -197,7 +197,7 @@ impl Gpu {
         let handle = call!(functions, nvmlDeviceGetHandleByIndex_v2(index, &mut device)).map(|()| device);
         let mut uuid: [c_char; 96] = [0; 96];
         if let Ok(device) = handle {
-            // Without it the GPU has its number.
+            // Without a UUID the GPU is named by its number.
             let _ = call!(functions, nvmlDeviceGetUUID(device, uuid.as_mut_ptr(), uuid.len() as u32));
         }
         let bytes = uuid.map(|byte| byte.to_ne_bytes()[0]);
@@ -205,7 +205,7 @@ impl Gpu {
     }
 }
 
-/// The library, from where the dynamic loader looks for it, or else from a folder of root's.
+/// The library, from the dynamic loader's search path, or else from a folder of root's.
 fn load() -> Option<Functions> {
     let elsewhere = FOLDERS.iter().map(|folder| format!("{folder}/{LIBRARY}"));
     std::iter::once(LIBRARY.to_owned()).chain(elsewhere).find_map(|path| {
@@ -215,7 +215,7 @@ fn load() -> Option<Functions> {
     })
 }
 
-/// Has the library begin, and gives the number of GPUs. Nothing ends it again: it ends with the process.
+/// Initializes the library, and returns the number of GPUs. It is never shut down: it ends with the process.
 fn begin(functions: &Functions) -> Result<u32, Code> {
     call!(functions, nvmlInit_v2())?;
     let mut count = 0;
@@ -223,8 +223,8 @@ fn begin(functions: &Functions) -> Result<u32, Code> {
     Ok(count)
 }
 
-/// What kept the library from beginning: it says the same of a driver that is not loaded and of one that it may not
-/// ask.
+/// Why the library could not be initialized: its code does not distinguish a driver that is not loaded from one without
+/// permission.
 fn why_not(code: Code) -> Refusal {
     match access(CONTROL, Access::READ_OK | Access::WRITE_OK) {
         Err(Errno::ACCESS | Errno::PERM) => Refusal::NoAccess,

@@ -38,14 +38,14 @@ use protocol::{Readings, Refusal};
 pub use reader::serve;
 use readers::{PATIENCE, Readers, Reading};
 
-/// The library, by the name that every driver installs it under.
+/// The library, by the name under which every driver installs it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// What the library opens first.
 const CONTROL: &str = "/dev/nvidiactl";
-/// Each of them says that the machine has a GPU whose driver has the library: the driver's device, its folder, and what
-/// Windows gives its subsystem for Linux.
+/// Each shows that the machine has a GPU whose driver has the library: the driver's device, its folder, and the device
+/// of Windows' subsystem for Linux.
 const SIGNS: [&str; 3] = [CONTROL, "/proc/driver/nvidia", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
-/// GPUs whose failures are said one by one.
+/// Most GPUs with a notice of their own about failures.
 const SAID_MAX: usize = 8;
 
 reasons! {
@@ -54,12 +54,12 @@ reasons! {
         "readings of GPUs that had not come when their interval was over: it lacks the figures of GPUs";
 }
 
-/// Why there are no figures of GPUs, or no more.
+/// Why there are no figures of GPUs, or no further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoFigures {
-    /// What the reader says.
+    /// The reader's reason.
     Refused(Refusal),
-    /// It was not in time, again and again.
+    /// It was late again and again.
     Silent,
     /// It ended, and so did the next one.
     Ended,
@@ -104,7 +104,7 @@ impl fmt::Display for NoFigures {
 /// Readings of GPUs that are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuCounters {
-    /// Intervals whose reading was asked for and did not come.
+    /// Intervals whose requested reading did not come.
     pub late: u64,
 }
 
@@ -117,13 +117,13 @@ impl GpuCounters {
 
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
-/// From now on, captures ask GPUs by processes that `launch` starts and that call [`serve`]. Only the first call
-/// counts.
+/// From now on, captures query GPUs through processes that `launch` starts and that call [`serve`]. Only the first call
+/// has an effect.
 pub fn install(launch: Launch) {
     LAUNCH.get_or_init(|| launch);
 }
 
-/// Whether there is a driver to ask, or somebody named a folder with its library.
+/// Whether there is a driver to query, or the user named a folder with its library.
 fn is_to_be_asked() -> bool {
     let exists = |path: &str| Path::new(path).exists();
     let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -135,22 +135,22 @@ fn is_to_be_asked() -> bool {
 pub(super) struct Gpus {
     requests: Sender<()>,
     answers: Receiver<Reading>,
-    /// A request has no answer yet.
+    /// A request is pending.
     is_asked: bool,
-    /// Nothing is asked any more.
+    /// No further requests are made.
     is_over: bool,
     has_answered: bool,
     /// The last answer, until an interval has used it.
     readings: Option<Readings>,
     counters: GpuCounters,
-    /// GPUs of which something was said.
+    /// GPUs for which there was a notice.
     said: BTreeSet<u32>,
     has_said_left_out: bool,
     notices: Vec<String>,
 }
 
 impl Gpus {
-    /// Starts the thread that asks, and the first request; `None` where there is nothing to ask.
+    /// Starts the querying thread, and makes the first request; `None` if there is nothing to query.
     ///
     /// # Errors
     /// The thread could not be started.
@@ -181,14 +181,14 @@ impl Gpus {
         }
     }
 
-    /// Asks for the readings of the interval that begins now, unless earlier ones are still to come.
+    /// Requests the readings of the interval that begins now, unless earlier ones are pending.
     pub(super) fn ask(&mut self) {
         if !self.is_asked && !self.is_over {
             self.is_asked = self.requests.try_send(()).is_ok();
         }
     }
 
-    /// Takes what has come for the interval that ends now.
+    /// Takes the readings that have come for the interval that ends now.
     pub(super) fn take(&mut self) {
         match self.answers.try_recv() {
             Ok(Reading::Read(readings)) => {
@@ -201,7 +201,7 @@ impl Gpus {
                 self.counters.late += u64::from(self.has_answered);
             }
             Ok(Reading::Over(why)) => self.end(why),
-            // What the library takes to begin is not counted.
+            // The initialization time of the library is not counted.
             Err(TryRecvError::Empty) => {
                 self.counters.late += u64::from(self.is_asked && self.has_answered);
             }
@@ -216,7 +216,7 @@ impl Gpus {
         gpus.flat_map(|gpu| figures::values(gpu, interval_ns)).collect()
     }
 
-    /// The interval was handed on; its readings are not used again.
+    /// The interval was sent; its readings are not used again.
     pub(super) fn used(&mut self) {
         self.readings = None;
     }
@@ -228,12 +228,12 @@ impl Gpus {
         }
     }
 
-    /// What is missing so far.
+    /// The counters so far.
     pub(super) fn counters(&self) -> GpuCounters {
         self.counters
     }
 
-    /// What the user should know since the last time.
+    /// Notices since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -244,7 +244,7 @@ impl Gpus {
         self.notices.push(format!("no {more}figures of GPUs: {why}"));
     }
 
-    /// Once for each GPU, and for those that are too many.
+    /// One notice for each GPU, and one for those beyond the limit.
     fn say_what_failed(&mut self, readings: &Readings) {
         for gpu in &readings.gpus {
             let Some(code) = gpu.failed else { continue };
@@ -267,7 +267,7 @@ mod tests {
     use super::protocol::{Figure, GpuReading};
     use super::*;
 
-    /// The side of a capture, and the ends that the thread holds.
+    /// The side of a capture, and the thread's ends of the channels.
     fn gpus() -> (Gpus, Receiver<()>, Sender<Reading>) {
         let ((requests, requested), (answered, answers)) = (bounded(1), bounded(1));
         (Gpus::new(requests, answers), requested, answered)
@@ -288,7 +288,7 @@ mod tests {
         answered.send(read(None, 0)).unwrap();
         gpus.take();
         assert_eq!(gpus.values(1000)[0].value, 500);
-        // Nobody took the interval: the next one holds it, too.
+        // Nobody took the interval: the next one includes it.
         assert_eq!(gpus.values(2000)[0].value, 1000);
         gpus.used();
         assert!(gpus.values(1000).is_empty());

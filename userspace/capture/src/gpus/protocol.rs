@@ -25,12 +25,12 @@ const UUID_BYTES: usize = 96;
 const NUMBERS_BYTES: usize = 12;
 const GPU_BYTES: usize = NUMBERS_BYTES + UUID_BYTES + 8 * Figure::ALL.len();
 
-/// What the library says of a GPU; in an answer, by this number.
+/// A figure of the library for a GPU; its number is its place in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figure {
     /// Share of the library's last period, of a sixth of a second to a second, in which a kernel ran.
     BusyPercent,
-    /// The same, in which memory of the GPU was read or written.
+    /// The same for reads or writes of the GPU's memory.
     MemoryBusyPercent,
     MemoryUsedBytes,
     MemoryTotalBytes,
@@ -38,7 +38,7 @@ pub(super) enum Figure {
     TemperatureCelsius,
     ClockMegahertz,
     MemoryClockMegahertz,
-    /// Why clocks are lower than they could be now, as bits.
+    /// Bits of reasons why clocks are below their maximum.
     ClockReasons,
 }
 
@@ -56,14 +56,14 @@ impl Figure {
     ];
 }
 
-/// What was read of one GPU.
+/// The reading of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GpuReading {
-    /// The library's number of it.
+    /// Its number in the library.
     pub(super) index: u32,
-    /// `GPU-…`; empty when the library did not say.
+    /// `GPU-…`; empty if the library did not return one.
     pub(super) uuid: String,
-    /// The first call that failed, unless the GPU has no such figure.
+    /// The first call that failed, unless the GPU does not have the figure.
     pub(super) failed: Option<Code>,
     /// By the numbers of [`Figure`].
     pub(super) figures: [Option<u64>; Figure::ALL.len()],
@@ -121,20 +121,20 @@ pub(super) fn uuid_of(bytes: &[u8]) -> String {
 pub(super) struct Readings {
     /// At most [`GPUS_MAX`].
     pub(super) gpus: Vec<GpuReading>,
-    /// How many more there are.
+    /// Number of further GPUs.
     pub(super) left_out: u32,
 }
 
 /// Why a reader reads nothing, now and later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It could not give up programs and sockets.
+    /// It could not drop the right to run programs and open sockets.
     Unconfined,
-    /// There is no library.
+    /// The library is missing.
     NoLibrary,
     /// It may not open the driver's device.
     NoAccess,
-    /// The library could not begin.
+    /// The library could not be initialized.
     NoInit(Code),
 }
 
@@ -160,13 +160,13 @@ impl Reply {
         bytes
     }
 
-    /// How many bytes follow the head; `None`: it is none.
+    /// Number of bytes after the head; `None`: invalid.
     pub(super) fn length(head: &[u8; HEAD_BYTES]) -> Option<usize> {
         let gpus = u32_at(head, 8) as usize;
         (gpus <= GPUS_MAX).then_some(gpus * GPU_BYTES)
     }
 
-    /// `None`: it is no answer.
+    /// `None`: not a valid answer.
     pub(super) fn decode(head: &[u8; HEAD_BYTES], rest: &[u8]) -> Option<Self> {
         Some(Self(match u32_at(head, 0) {
             0 => {

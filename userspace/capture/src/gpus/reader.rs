@@ -17,8 +17,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::library::Library;
 use super::protocol::{REQUEST, Refusal, Reply};
 
-/// Files: the driver's devices, several of each GPU. Memory: address space, of which the driver maps much and uses
-/// little. Written: nothing that is known, but a library that writes a log must not end over it.
+/// Files: the driver's devices, several per GPU. Memory: address space, of which the driver maps much and uses little.
+/// Written: nothing known, but a library that writes a log must not be killed for it.
 const BOUNDS: Bounds = Bounds { files: 1024, memory: 256 << 30, written: 16 << 20 };
 
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
@@ -27,18 +27,18 @@ const BOUNDS: Bounds = Bounds { files: 1024, memory: 256 << 30, written: 16 << 2
 /// The privileges cannot be dropped, or the socket fails.
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
-    // The library may not come back to where the end of the socket is seen. The thread that asks starts this process,
-    // and lasts as long as anybody wants an answer.
+    // A call of the library may never return to the point where the end of the socket is noticed. The querying thread
+    // starts this process, and lives as long as anybody wants an answer.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let confined = worker::refuse_programs_and_sockets();
     worker::ready(&socket)?;
     let mut library = None;
     answer_all(&socket, || {
-        // Not before it is asked: what the library takes to begin has a deadline of its own.
+        // Not before the first request: the initialization time of the library has its own deadline.
         let library = library.get_or_insert_with(|| match confined {
             Ok(()) => Library::open(),
-            // The library never runs without.
+            // The library never runs unconfined.
             Err(_) => Err(Refusal::Unconfined),
         });
         Reply(library.as_ref().map(Library::read).map_err(|refusal| *refusal))

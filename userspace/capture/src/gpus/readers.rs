@@ -13,10 +13,10 @@ use deepctx_symbolizer::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, 
 use super::NoFigures;
 use super::protocol::{HEAD_BYTES, REQUEST, Readings, Reply};
 
-/// How long an answer is waited for. Nobody waits but this thread.
+/// Longest wait for an answer. Only this thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerTimeouts {
-    /// The first answer of a reader: without a persistent driver, each GPU takes a second or two to begin.
+    /// The first answer of a reader: without a persistent driver, each GPU takes a second or two to initialize.
     pub(super) first: Duration,
     /// Later ones. Some calls take tens of milliseconds, and there are nine for each GPU.
     pub(super) later: Duration,
@@ -26,20 +26,20 @@ pub(super) const PATIENCE: AnswerTimeouts =
     AnswerTimeouts { first: Duration::from_secs(10), later: Duration::from_secs(2) };
 /// One at a time.
 const READERS_MAX: usize = 1;
-/// Whose bytes are read: the driver's, which is root's.
+/// The author of the bytes: the driver, which is root's.
 const AUTHOR: Author = Author::user(0);
-/// Failures of readers, after which there is no other one.
+/// Failures of readers after which no other one is started.
 const FAILURES_MAX: u32 = 2;
-/// So many answers, one after the other, make up for earlier failures: a minute's.
+/// This many consecutive answers make up for earlier failures: a minute's.
 const FORGIVEN_AFTER: u32 = 120;
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Read(Readings),
-    /// There is none this time; another reader will be asked.
+    /// None this time; another reader will be tried.
     Missing,
-    /// There is none any more.
+    /// None from now on.
     Over(NoFigures),
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Reading {
 pub(super) struct Readers {
     pool: Pool,
     patience: AnswerTimeouts,
-    /// For the next answer.
+    /// Timeout of the next answer.
     wait: Duration,
     failures: u32,
     /// Answers since the last failure.
@@ -62,7 +62,7 @@ impl Readers {
         Self { pool: Pool::new(launch, terms), patience, wait: first, failures: 0, answers: 0 }
     }
 
-    /// Answers requests until there are none any more, or no figures.
+    /// Answers requests until there are no more requests, or no more figures.
     pub(super) fn run(&mut self, requests: &Receiver<()>, answers: &Sender<Reading>) {
         for () in requests {
             let reading = self.read();
@@ -121,7 +121,7 @@ fn ask(reader: &Worker, patience: Duration) -> Result<Reply, WorkerFailure> {
     Reply::decode(&head, &rest).ok_or(WorkerFailure::Ended)
 }
 
-/// Reads all of it before the deadline: byte by byte, an answer could take as many times as long.
+/// Reads all bytes before the deadline: byte by byte, an answer could take many times as long.
 fn fill(mut socket: &UnixStream, mut into: &mut [u8], deadline: Instant) -> Result<(), WorkerFailure> {
     while !into.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());

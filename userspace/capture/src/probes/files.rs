@@ -14,18 +14,18 @@ use deepctx_uprobes::{Library, PlanId};
 
 use crate::overlayfs::BackingFile;
 
-/// A file that has its probes. Numbers are not used again.
+/// A file with probes. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId(pub(super) u64);
 
 #[derive(Debug)]
 struct ProbedFile {
-    /// It stays open, so that no other file gets its inode number.
+    /// Kept open, so that no other file gets its inode number.
     file: File,
     /// Device and inode.
     key: (u64, u64),
     backing: BackingFile,
-    /// Plans that lead to it; the first is the one whose probes it has.
+    /// Plans of this file; the first is the one whose probes it has.
     plans: Vec<PlanId>,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct ProbedFiles {
 }
 
 impl ProbedFiles {
-    /// Remembers a file, and gives its number and a path that leads to it whatever becomes of its own; `None` when it
-    /// has its probes already.
+    /// Adds a file, and returns its number and a path that stays valid whatever becomes of its own; `None` if it has
+    /// its probes already.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -64,18 +64,18 @@ impl ProbedFiles {
         Ok(Some((id, path)))
     }
 
-    /// The file whose probes are of this plan, and a path that leads to it.
+    /// The file with the probes of this plan, and a path that stays valid.
     pub(super) fn of_plan(&self, plan: PlanId) -> Option<(FileId, PathBuf)> {
         let (id, probed) = self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&plan))?;
         Some((*id, path_of(&probed.file)))
     }
 
-    /// The file that a plan leads to.
+    /// The file of a plan.
     pub(super) fn reached_by(&self, plan: PlanId) -> Option<FileId> {
         self.files.iter().find(|(_, probed)| probed.plans.contains(&plan)).map(|(id, _)| *id)
     }
 
-    /// Nobody uses this plan any more: the file that is closed because no other plan leads to it.
+    /// The plan is unused: returns its file if no other plan refers to it; the file is closed.
     pub(super) fn remove_plan(&mut self, plan: PlanId) -> Option<FileId> {
         let (id, probed) = self.files.iter_mut().find(|(_, probed)| probed.plans.contains(&plan))?;
         probed.plans.retain(|other| *other != plan);
@@ -88,7 +88,7 @@ impl ProbedFiles {
     }
 }
 
-/// A path that leads to an open file whatever becomes of its own.
+/// A path of an open file that stays valid whatever becomes of its own.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -9,18 +9,18 @@ use std::path::PathBuf;
 use deepctx_events::Family;
 use deepctx_uprobes::{Kernel, Library};
 
-/// Drivers and runtimes where loaders look for them: folders that the environment names, and the usual ones.
+/// Installed drivers and runtimes, in folders from the environment and the usual ones.
 pub(in super::super) fn installed() -> Vec<Library> {
     const USUAL: [&str; 6] = [
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib64",
         "/usr/lib",
-        // Where containers get the driver.
+        // The driver's folder in containers.
         "/usr/local/nvidia/lib64",
         "/usr/local/cuda/lib64",
         "/opt/rocm/lib",
     ];
-    /// Entries of a folder that are looked at: far more than system folders have.
+    /// Entries of a folder that are read: far more than system folders have.
     const ENTRIES_MAX: usize = 1 << 16;
     let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders = std::env::split_paths(&named).filter(|folder| folder.is_absolute());
@@ -31,7 +31,7 @@ pub(in super::super) fn installed() -> Vec<Library> {
             let name = entry.file_name();
             Family::ALL.into_iter().any(|family| family.is_named(name.as_bytes()))
         });
-        // Several names lead to one file.
+        // Several names may refer to one file.
         paths.extend(ours.filter_map(|entry| std::fs::canonicalize(entry.path()).ok()));
     }
     paths.sort_unstable();
@@ -39,7 +39,7 @@ pub(in super::super) fn installed() -> Vec<Library> {
     paths.iter().filter_map(|path| Library::of_file(path).ok()).collect()
 }
 
-/// Version of the running kernel; one that cannot be read counts as old.
+/// Version of the running kernel; an unreadable one counts as old.
 pub fn running_kernel() -> Kernel {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();

@@ -35,7 +35,7 @@ use worker::ProbeWorker;
 use super::budget::ProbeHold;
 use super::supervisor::Supervisor;
 
-/// Whether the probes that have a budget are attached, as their thread says and others ask.
+/// Whether the probes that have a budget are attached: set by their thread, read by others.
 #[derive(Clone, Debug, Default)]
 struct BudgetedState(Arc<AtomicU8>);
 
@@ -102,7 +102,7 @@ impl Probes {
         self.scan_queue.tensor_requests()
     }
 
-    /// Asks for the probes that have a budget to be attached or not; false where there are none.
+    /// Requests to attach or detach the probes that have a budget; false if there are none.
     pub(super) fn hold(&self, hold: ProbeHold) -> bool {
         self.has_budget && self.scan_queue.hold(hold)
     }
@@ -114,7 +114,7 @@ impl Probes {
 
     /// Waits until the libraries and processes of the setup have their probes, for at most `longest`.
     pub(super) fn wait(&self, longest: Duration) {
-        // Nothing is ever sent: the channel is closed.
+        // The channel is only closed, never sent to.
         let _ = self.first_scan.recv_timeout(longest);
     }
 
@@ -122,7 +122,7 @@ impl Probes {
     pub(super) fn stop(self) {
         self.ending.store(true, Ordering::Release);
         if self.scan_queue.end() {
-            // The supervisor knows of a defect.
+            // The supervisor reports a defect.
             let _ = self.thread.join();
         }
     }

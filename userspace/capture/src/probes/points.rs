@@ -14,12 +14,12 @@ use crate::duty_cycle::feature_of;
 use crate::links::ProbeSite;
 use crate::sites;
 
-/// What sites of calls depend on.
+/// Options that sites depend on.
 pub(super) struct SiteOptions<'a> {
     pub(super) request: &'a ProbeRequest,
     /// Operators that get a stack, per second.
     pub(super) operator_stacks: u32,
-    /// Single events are recorded, so calls that work or waits begin with need their ends.
+    /// Single events are recorded, so the ends of calls that give work or wait are needed.
     pub(super) call_returns: bool,
     /// Collectors give calls their ids.
     pub(super) correlate: bool,
@@ -27,24 +27,24 @@ pub(super) struct SiteOptions<'a> {
     pub(super) other_collections: bool,
     /// Some probes have a budget.
     pub(super) duty_cycle: bool,
-    /// Those of ranges and steps have none.
+    /// The probes of ranges and steps have no budget.
     pub(super) steps_stay: bool,
     /// The file.
     pub(super) file: FileId,
-    /// The user who answers for it.
+    /// The user charged for the probes.
     pub(super) account: u32,
 }
 
-/// Where the probes of one file go.
+/// The probe sites of one file.
 #[derive(Default)]
 pub(super) struct FilePoints {
     pub(super) calls: Vec<ProbeSite>,
     pub(super) returns: Vec<ProbeSite>,
     pub(super) messages: Vec<ProbeSite>,
-    /// Calls that are attached while the budget lasts, and what they are.
+    /// Calls that are attached while the budget lasts, and their features.
     pub(super) duty_cycled: Vec<ProbeSite>,
     pub(super) duty_cycled_events: Vec<Event>,
-    /// What the calls of each site mean.
+    /// The meaning of each site's calls.
     pub(super) infos: Vec<SiteInfo>,
     /// Cookies of probes that are attached last, and whether as the very last.
     last: Vec<(u64, bool)>,
@@ -76,7 +76,7 @@ impl FilePoints {
             let stays = options.steps_stay && matches!(info.event, Event::Range(_));
             points.add(site, &kernel, info, options.duty_cycle && !stays);
         }
-        // When a backward pass begins, none of its nodes may be missed; nor, at a node, what came before it.
+        // When a backward pass begins, none of its nodes may be missed; nor, at a node, anything before it.
         for probes in [&mut points.calls, &mut points.duty_cycled] {
             probes.sort_by_key(|probe| {
                 points.last.iter().find(|(cookie, _)| *cookie == probe.cookie).map(|(_, end)| *end)
@@ -93,15 +93,15 @@ impl FilePoints {
         if kernel.flags & site_flag::MESSAGE != 0 {
             self.messages.push(point);
         } else if duty_cycle && !returns && feature_of(info.event).is_some() {
-            // One that is recorded when it returns stays attached: detached meanwhile, it would be left waiting.
+            // One that is recorded at its return stays attached: detached in between, its call would stay pending.
             self.duty_cycled.push(point);
             self.duty_cycled_events.push(info.event);
         } else {
             self.calls.push(point);
         }
         if returns {
-            // Where nothing was pushed yet the return address is still where the kernel looks for it, and one
-            // breakpoint serves both.
+            // Before anything is pushed, the return address is still where the kernel looks for it, and one breakpoint
+            // serves both.
             let offset = if site.point.frame == 0 { site.offset.0 } else { site.entry.0 };
             self.returns.push(ProbeSite { offset, ..point });
         }

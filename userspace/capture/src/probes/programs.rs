@@ -24,7 +24,7 @@ impl Programs {
         Self(State::NotLoaded(Box::new(object), duty_cycled.map(Box::new)))
     }
 
-    /// Those that are loaded.
+    /// The programs, if loaded.
     pub(super) fn loaded(&self) -> Option<&ProbePrograms> {
         match &self.0 {
             State::Loaded(programs) => Some(programs),
@@ -32,10 +32,10 @@ impl Programs {
         }
     }
 
-    /// Loads them unless that was tried before; then gives the second instance, if there is to be one.
+    /// Loads them unless that was tried before; then returns the second instance, if there is one.
     ///
     /// # Errors
-    /// The kernel refuses them, which is said once.
+    /// The kernel refuses them; returned once.
     pub(super) fn load(&mut self) -> Result<Option<DutyCycle>, LoadError> {
         let (object, duty_cycled) = match std::mem::replace(&mut self.0, State::Refused) {
             State::NotLoaded(object, duty_cycled) => (object, duty_cycled),
@@ -54,12 +54,12 @@ impl Programs {
     }
 }
 
-/// The notice when the kernel refuses them.
+/// The notice for a refusal of the kernel.
 pub(super) fn refusal(error: LoadError) -> String {
     let error = CaptureError::from(error);
     let said = error.to_string();
     tracing::debug!("nothing can be probed: {said}");
     let hint = error.hint().map_or(String::new(), |hint| format!(" ({hint})"));
-    // Behind the first line stands what the kernel's verifier said.
+    // The first line is followed by the verifier's output.
     format!("nothing can be probed: {}{hint}", said.lines().next().unwrap_or_default())
 }

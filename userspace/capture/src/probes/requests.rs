@@ -10,10 +10,10 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use crate::budget::ProbeHold;
 
-/// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
+/// Requests that may wait. One without room is dropped and counted: the next library of that process asks again.
 const REQUESTS_MAX: usize = 4096;
 
-/// What is asked.
+/// A request to the thread.
 #[derive(Debug)]
 pub(super) enum Request {
     /// Scan a process for libraries.
@@ -52,12 +52,12 @@ impl ScanQueue {
         Arc::clone(&self.dropped)
     }
 
-    /// Asks the thread to end; false if it has ended already.
+    /// Requests the end of the thread; false if it has ended already.
     pub(super) fn end(&self) -> bool {
         self.requests.send(Request::End).is_ok()
     }
 
-    /// Asks for the probes that have a budget to be attached or not; false where there is no room, or nobody answers.
+    /// Requests to attach or detach the probes that have a budget; false if there is no room, or no thread.
     pub(super) fn hold(&self, hold: ProbeHold) -> bool {
         self.requests.try_send(Request::Hold(hold)).is_ok()
     }
@@ -68,14 +68,14 @@ impl ScanQueue {
     }
 }
 
-/// Sender of requests for the tensors of operators that were not known when the capture began.
+/// Sender of requests for the tensors of operators that were unknown when the capture began.
 #[derive(Clone, Debug)]
 pub struct TensorRequests(Sender<Request>);
 
 impl TensorRequests {
-    /// Asks for the tensors of these operators, as schemas name them.
+    /// Requests the tensors of these operators, as schemas name them.
     pub fn ask(&self, names: Vec<String>) {
-        // While there is a capture there is room, or scans are dropped anyway.
+        // Without room, scans are dropped as well.
         if self.0.try_send(Request::Tensors(names)).is_err() {
             tracing::warn!("there was no room to ask for tensors");
         }

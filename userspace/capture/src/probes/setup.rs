@@ -15,7 +15,7 @@ use crate::links::AttachMethod;
 use crate::load::ProbeObject;
 use crate::message::Message;
 
-/// What the thread begins with.
+/// The initial state of the thread.
 pub(in super::super) struct Setup {
     /// The programs of probes, not loaded yet.
     pub(in super::super) object: ProbeObject,
@@ -27,9 +27,9 @@ pub(in super::super) struct Setup {
     pub(in super::super) sites: MapHandle,
     /// The map `SITE_COUNTS`.
     pub(in super::super) site_counts: MapHandle,
-    /// Maps of calls whose return or id is waited for.
+    /// Maps of calls that wait for their return or id.
     pub(in super::super) waiting_calls: WaitingCalls,
-    /// Sites that were ever used.
+    /// Number of sites ever used.
     pub(in super::super) sites_used: Arc<AtomicU32>,
     /// Rows that the user wrote.
     pub(in super::super) user_rows: Vec<UserRow>,
@@ -39,7 +39,7 @@ pub(in super::super) struct Setup {
     pub(in super::super) instruction_samples: bool,
     /// Probe the libraries of accelerators.
     pub(in super::super) accelerators: bool,
-    /// What is asked of PyTorch.
+    /// The requested probes of PyTorch.
     pub(in super::super) request: ProbeRequest,
     /// Operators that get a stack, per second: 0 for none.
     pub(in super::super) operator_stacks: u32,
@@ -51,8 +51,8 @@ pub(in super::super) struct Setup {
     pub(in super::super) libraries: Vec<Library>,
     /// Processes to scan first.
     pub(in super::super) pids: Vec<u32>,
-    /// Where descriptions of sites, counters and notices go.
+    /// Receives descriptions of sites, counters and notices.
     pub(in super::super) messages: Sender<Message>,
-    /// Set when messages may not be read any more.
+    /// Set when the receiver of messages may be gone.
     pub(in super::super) ending: Arc<AtomicBool>,
 }

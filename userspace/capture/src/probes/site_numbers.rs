@@ -13,13 +13,13 @@ use deepctx_symbolizer::shares::Shares;
 use super::files::FileId;
 use crate::table_shares::may_have;
 
-/// How much of what stays free one user may hold: alone half of all. It is less than of other tables, since each place
-/// costs the end of a capture, too: the kernel takes probes away one by one.
+/// How much of what stays free one user may hold: alone half of all. Less than of other tables, since each probe also
+/// costs time at the end of a capture: the kernel removes probes one by one.
 const SHARE_MULTIPLE: usize = 1;
-/// How long a number rests: twice as long as the thread that names may keep samples waiting for one file.
+/// How long a number rests: twice as long as symbolization of one file may keep samples waiting.
 pub(super) const REST_NS: u64 = 20_000_000_000;
 
-/// Numbers of one user that rest.
+/// Resting numbers of one user.
 #[derive(Debug)]
 struct RestingNumbers {
     since_ns: u64,
@@ -27,30 +27,30 @@ struct RestingNumbers {
     numbers: Vec<u32>,
 }
 
-/// Requests that could not be met.
+/// Requests that were refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RefusedSites {
-    /// Since all numbers are in use, or the kernel refused the site.
+    /// Because all numbers are in use, or the kernel refused the site.
     pub(super) left_out: u64,
-    /// Since their user has most of the numbers.
+    /// Because their user has most of the numbers.
     pub(super) over_share: u64,
 }
 
 /// The numbers.
 #[derive(Debug)]
 pub(super) struct SiteNumbers {
-    /// Numbers below it were used.
+    /// All numbers ever used are below it.
     used: Arc<AtomicU32>,
     free: Vec<u32>,
     held: HashMap<FileId, (u32, Vec<u32>)>,
-    /// The oldest first.
+    /// Oldest first.
     resting: VecDeque<RestingNumbers>,
     shares: Shares,
     refused: RefusedSites,
 }
 
 impl SiteNumbers {
-    /// All are free. `used` is raised to what was ever used.
+    /// All are free. `used` is raised to the numbers ever used.
     pub(super) fn new(used: Arc<AtomicU32>) -> Self {
         Self {
             used,
@@ -62,8 +62,7 @@ impl SiteNumbers {
         }
     }
 
-    /// A number for a probe of a file for which this user answers; `None` when all are in use, or most of them by this
-    /// user.
+    /// A number for a probe of a file charged to this user; `None` if all are in use, or most of them by this user.
     pub(super) fn take(&mut self, file: FileId, account: u32) -> Option<u32> {
         let used = self.used.load(Ordering::Relaxed);
         if self.free.is_empty() && used >= SITES_MAX {
@@ -95,7 +94,7 @@ impl SiteNumbers {
         numbers
     }
 
-    /// The numbers that have rested: they are nobody's, and may be taken from now on.
+    /// The numbers that have rested; they are free from now on.
     pub(super) fn settle(&mut self, now_ns: u64) -> Vec<u32> {
         let mut settled = Vec::new();
         while let Some(RestingNumbers { account, numbers, .. }) =
@@ -108,17 +107,17 @@ impl SiteNumbers {
         settled
     }
 
-    /// Requests that could not be met.
+    /// Requests that were refused.
     pub(super) fn refused(&self) -> RefusedSites {
         self.refused
     }
 
-    /// Counts these as refused, and no others.
+    /// Sets the counts of refused requests.
     pub(super) fn set_refused(&mut self, counted: RefusedSites) {
         self.refused = counted;
     }
 
-    /// A probe goes without its number for another reason.
+    /// Counts a probe that is left out for another reason.
     pub(super) fn leave_out(&mut self) {
         self.refused.left_out += 1;
     }

@@ -15,34 +15,32 @@ use super::files::FileId;
 use super::site_numbers::{RefusedSites, SiteNumbers};
 use crate::sites;
 
-/// A call that is probed.
+/// A probed call.
 struct CallSite {
     index: u32,
     site: call::Site,
     event: Event,
 }
 
-/// The sites that are in use.
+/// The sites in use.
 pub(super) struct SiteTable {
     map: MapHandle,
     counts: MapHandle,
     numbers: SiteNumbers,
-    /// Sites of calls: they change when a collector comes.
+    /// Sites of calls: they change when a collector appears.
     calls: Vec<CallSite>,
-    /// Sites at which collectors give calls their ids.
+    /// Sites at which collectors report correlation ids.
     correlations: Vec<(u32, call::Site)>,
 }
 
 impl SiteTable {
-    /// An empty table, and the map of how often each site was reached. `used` is raised to the sites that were ever
-    /// used.
+    /// An empty table. `counts`: the map of how often each site was reached. `used` is raised to the sites ever used.
     pub(super) fn new(map: MapHandle, counts: MapHandle, used: Arc<AtomicU32>) -> Self {
         let numbers = SiteNumbers::new(used);
         Self { map, counts, numbers, calls: Vec::new(), correlations: Vec::new() }
     }
 
-    /// A number for a site of a file for which this user answers; `None` when all are in use, or most of them by this
-    /// user.
+    /// A number for a site of a file charged to this user; `None` if all are in use, or most of them by this user.
     pub(super) fn number(&mut self, file: FileId, account: u32) -> Option<u32> {
         self.numbers.take(file, account)
     }
@@ -61,13 +59,13 @@ impl SiteTable {
         self.correlations.retain(|(index, _)| !is_gone(index));
     }
 
-    /// The numbers that others may have from now on. None of their records is expected any more, and whoever reads
-    /// records must know before [`SiteTable::number`] gives them again.
+    /// Numbers that are free from now on. None of their records is still expected, and readers of records must learn of
+    /// it before [`SiteTable::number`] returns them again.
     pub(super) fn settle(&mut self, now_ns: u64) -> Vec<u32> {
         self.numbers.settle(now_ns)
     }
 
-    /// Begins to count anew at these numbers.
+    /// Resets the counts of these numbers.
     pub(super) fn reset_counts(&self, numbers: &[u32]) {
         for number in numbers {
             if let Err(error) = self.counts.update(number.as_bytes(), 0u64.as_bytes(), MapFlags::ANY) {
@@ -76,7 +74,7 @@ impl SiteTable {
         }
     }
 
-    /// Writes a site; false when the kernel refuses.
+    /// Writes a site; false if the kernel refuses.
     pub(super) fn write(&mut self, index: u32, site: &call::Site) -> bool {
         let written = self.map.update(index.as_bytes(), site.as_bytes(), MapFlags::ANY);
         if let Err(error) = &written {
@@ -86,12 +84,12 @@ impl SiteTable {
         written.is_ok()
     }
 
-    /// Notes that a site is one of a call.
+    /// Marks a site as one of a call.
     pub(super) fn add_call(&mut self, index: u32, site: call::Site, event: Event) {
         self.calls.push(CallSite { index, site, event });
     }
 
-    /// Notes that collectors give calls their ids at a site.
+    /// Marks a site at which collectors report correlation ids.
     pub(super) fn add_correlation(&mut self, index: u32, site: call::Site) {
         self.correlations.push((index, site));
     }
@@ -105,12 +103,12 @@ impl SiteTable {
         self.calls = calls;
     }
 
-    /// From now on calls are not recorded.
+    /// Calls are not recorded from now on.
     pub(super) fn mute_calls(&self) {
         self.mute(self.calls.iter().map(|call| (call.index, call.site)));
     }
 
-    /// From now on ids of calls are not recorded.
+    /// Correlation ids are not recorded from now on.
     pub(super) fn mute_correlations(&self) {
         self.mute(self.correlations.iter().copied());
     }
@@ -120,12 +118,12 @@ impl SiteTable {
         self.numbers.refused()
     }
 
-    /// Counts these as left out, and no others.
+    /// Sets the counts of probes that were left out.
     pub(super) fn set_refused(&mut self, counted: RefusedSites) {
         self.numbers.set_refused(counted);
     }
 
-    /// Mutes these with one system call: what the first one no longer records, the last one does not for long.
+    /// Mutes these with one system call: the first and the last are muted at almost the same time.
     fn mute(&self, sites: impl Iterator<Item = (u32, call::Site)>) {
         let muted =
             sites.map(|(index, site)| (index, call::Site { flags: site.flags | site_flag::MUTE, ..site }));

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use deepctx_symbolizer::start_ticks;
 use deepctx_uprobes::{PlanId, PlannedFile};
 
-/// How long a file keeps its probes without a process: looking through PyTorch's libraries again takes as long as
-/// starting a small program, and who starts one often starts the next.
+/// How long a file keeps its probes without a process: parsing PyTorch's libraries again takes as long as starting a
+/// small program, and one start is often followed by another.
 const IDLE_NS: u64 = 30_000_000_000;
 /// Files that lose their probes at once: the kernel takes some forty milliseconds for a few of them.
 const FILES_MOST: usize = 64;
@@ -17,14 +17,14 @@ const FILES_MOST: usize = 64;
 /// Processes with probes, and files without such processes.
 #[derive(Debug, Default)]
 pub(super) struct UnusedFiles {
-    /// When each process started: its number may be another one's later.
+    /// Start time of each process: its pid may be reused.
     processes: HashMap<u32, u64>,
-    /// Since when.
+    /// When each file became unused.
     unused: HashMap<PlanId, u64>,
 }
 
 impl UnusedFiles {
-    /// A process is about to be looked through.
+    /// A process is about to be scanned.
     pub(super) fn begin(&mut self, pid: u32) {
         if let Some(started) = start_ticks(pid) {
             self.processes.insert(pid, started);
@@ -45,7 +45,7 @@ impl UnusedFiles {
         pids
     }
 
-    /// Files that no process has had for a while; where others need their places, those that were unused for longest.
+    /// Files that no process has had for a while; if others need their places, the longest unused ones.
     pub(super) fn expired(&mut self, planned: &[PlannedFile], now_ns: u64, scarce: bool) -> Vec<PlanId> {
         let unused = planned.iter().filter(|planned| planned.pids.is_empty());
         let unused: HashMap<PlanId, u64> = unused

@@ -20,8 +20,8 @@ pub(in super::super) struct WaitingCalls {
 }
 
 impl WaitingCalls {
-    /// Removes what threads left that are gone; gives how many entries that were. Threads are numbered as in the first
-    /// pid namespace: in another one nobody knows which are gone.
+    /// Removes the entries of ended threads; returns how many there were. Threads are numbered as in the first pid
+    /// namespace: in another one it is unknown which have ended.
     pub(super) fn sweep(&self) -> usize {
         if !in_first_pid_namespace() {
             return 0;
@@ -33,13 +33,13 @@ impl WaitingCalls {
 }
 
 fn removed(map: &MapHandle, thread_of: impl Fn(&[u8]) -> Option<u32>) -> usize {
-    // All keys first: the walk starts anew at a key that is removed.
+    // All keys first: the iteration restarts at a removed key.
     let keys: Vec<Vec<u8>> = map.keys().collect();
     let gone = |key: &&Vec<u8>| thread_of(key).is_some_and(|thread| !is_there(thread));
     keys.iter().filter(gone).filter(|key| map.delete(key).is_ok()).count()
 }
 
-/// Whether a thread exists; threads are found by their own number, though they are not listed.
+/// Whether a thread exists; `/proc` finds threads by number, though it does not list them.
 fn is_there(thread: u32) -> bool {
     Path::new(&format!("/proc/{thread}")).exists()
 }
@@ -61,7 +61,7 @@ mod tests {
         assert!(is_there(number));
         drop(end);
         thread.join().unwrap();
-        // The kernel lets it go a moment after it was joined.
+        // The kernel releases it a moment after it was joined.
         while is_there(number) {
             std::thread::yield_now();
         }

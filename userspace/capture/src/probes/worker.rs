@@ -43,19 +43,19 @@ use crate::sites;
 use crate::supervisor::defect_for_tests;
 use crate::table_shares::ROOT;
 
-/// How long collectors are still read when calls are not recorded any more: they report what devices did ten times a
-/// second, and CUPTI has each record ready that much later at most.
+/// How long collectors are still read after calls are muted: they report ten times a second, and CUPTI has each record
+/// ready at most that much later.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
-/// Files of one process whose parsing may show a defect; then those that are left have no probes either.
+/// Files of one process whose parsing may fail by a defect; beyond that the rest get no probes either.
 const DEFECTS_MAX: u32 = 16;
-/// How often files are looked for that no process has any more.
+/// How often files that no process has any more are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
-/// Files without a place for their probes that are remembered, to be tried again when there are some, and how many of
-/// them at once.
+/// Files that were refused for lack of room and are remembered, to be retried when there is room, and how many of them
+/// at once.
 const REFUSED_MAX: usize = 1024;
 const RETRIED_MOST: usize = 64;
 
-/// What the thread holds.
+/// State of the thread.
 pub(super) struct ProbeWorker {
     programs: Programs,
     attach_method: AttachMethod,
@@ -72,29 +72,29 @@ pub(super) struct ProbeWorker {
     unused: UnusedFiles,
     swept_ns: u64,
     waiting_calls: WaitingCalls,
-    /// Files that found no place for their probes, and a process that has each.
+    /// Files for which there was no room, each with a process that maps it.
     refused: VecDeque<(FileKey, u32)>,
     /// The probes that have a budget.
     duty_cycle: Option<DutyCycle>,
-    /// What was asked of them, also before there are any.
+    /// The latest request for them, possibly made before there are any.
     hold: ProbeHold,
     budgeted: BudgetedState,
     counters: ProbeCounters,
     reported: ProbeCounters,
-    /// Requests that found no room.
+    /// Requests for which there was no room.
     dropped: Arc<AtomicU32>,
     messages: Sender<Message>,
     ending: Arc<AtomicBool>,
 }
 
-/// What keeps the probes of a file where they are. Those of calls go first; collectors report on calls later.
+/// The links of a file's probes. Those of calls are closed first; collectors report on calls later.
 #[derive(Debug, Default)]
 struct Links {
     calls: Vec<OwnedFd>,
     messages: Vec<OwnedFd>,
 }
 
-/// Which program a probe runs.
+/// The program of a probe.
 #[derive(Clone, Copy)]
 enum Program {
     Call,
@@ -103,8 +103,8 @@ enum Program {
 }
 
 impl ProbeWorker {
-    /// Attaches to the libraries and processes that the setup names. `dropped` counts requests that found no room;
-    /// `budgeted` says whether the probes that have a budget are attached.
+    /// Attaches to the libraries and processes of the setup. `dropped` counts requests without room; `budgeted` is set
+    /// while the probes that have a budget are attached.
     pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>, budgeted: BudgetedState) -> Self {
         let planner = Planner::new(setup.user_rows, Layers::Lowest, running_kernel())
             .with_request(setup.accelerators, setup.request.clone());
@@ -142,7 +142,7 @@ impl ProbeWorker {
         worker
     }
 
-    /// Loads the programs, if that was not tried yet; whether they are loaded.
+    /// Loads the programs, if not tried yet; returns whether they are loaded.
     fn load(&mut self) -> bool {
         match self.programs.load() {
             Ok(Some(mut duty_cycle)) => {
@@ -155,7 +155,7 @@ impl ProbeWorker {
         self.programs.loaded().is_some()
     }
 
-    /// Answers requests until one says to end, or nobody can ask any more.
+    /// Answers requests until one ends the thread, or all senders are gone.
     pub(super) fn run(&mut self, requests: &Receiver<Request>) {
         loop {
             self.sweep();
@@ -188,7 +188,7 @@ impl ProbeWorker {
         }
     }
 
-    /// Attaches or detaches the probes that have a budget, if it is time, and says whether they are attached.
+    /// Attaches or detaches the probes that have a budget, if due, and publishes whether they are attached.
     fn check_budget(&mut self) {
         if let Some(change) = self.duty_cycle.as_mut().and_then(DutyCycle::check) {
             self.follow_budget(change);
@@ -200,7 +200,7 @@ impl ProbeWorker {
 
     fn follow_budget(&mut self, change: Change) {
         let detach = !change.window.watched;
-        // The pipeline concludes from their calls: it must know before they are detached, and after they are attached.
+        // The pipeline must know before they are detached, and after they are attached.
         self.send(Message::DutyWindow(change.window));
         if let Some(duty_cycle) = self.duty_cycle.as_mut().filter(|_| detach) {
             duty_cycle.detach();
@@ -210,16 +210,15 @@ impl ProbeWorker {
         }
     }
 
-    /// Ends the recording of calls at one moment, and then drains collectors: they still report on what was launched
-    /// before.
+    /// Mutes all calls at one moment, and then drains collectors: they still report on earlier launches.
     fn end(&mut self) {
         let now_ns = monotonic_ns();
-        // Where there was no room before, they come now.
+        // Without room before, they are sent now.
         if self.counters != self.reported {
             self.send(Message::Probes(self.counters));
         }
         self.sites.mute_calls();
-        // A launch is given its id before it returns.
+        // A launch gets its id before it returns.
         thread::sleep(Duration::from_millis(1));
         self.sites.mute_correlations();
         let drained_ns = now_ns.saturating_add(DRAIN_GRACE.as_nanos() as u64);
@@ -234,7 +233,7 @@ impl ProbeWorker {
         }
     }
 
-    /// Takes the probes away from files that no process has any more, and gives their places to others.
+    /// Removes the probes of files that no process has any more, and gives their places to others.
     fn sweep(&mut self) {
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.swept_ns) < SWEEP_EVERY.as_nanos() as u64 {
@@ -274,14 +273,14 @@ impl ProbeWorker {
             files.push(file);
         }
         links::close(closed);
-        // Only now nothing more is recorded.
+        // Only from now on nothing more is recorded.
         let now_ns = monotonic_ns();
         for file in files {
             self.sites.give(file, now_ns);
         }
     }
 
-    /// Notes that a file found no place for its probes.
+    /// Remembers a file for whose probes there was no room.
     fn note_refused(&mut self, planned: &PlannedFile) {
         if self.refused.len() >= REFUSED_MAX {
             self.refused.pop_front();
@@ -289,7 +288,7 @@ impl ProbeWorker {
         self.refused.push_back((planned.library.key(), planned.library.pid));
     }
 
-    /// Plans files anew that found no place for their probes.
+    /// Plans files again for whose probes there was no room.
     fn retry_refused(&mut self) {
         let most = self.refused.len().min(RETRIED_MOST);
         let retried: Vec<(FileKey, u32)> = self.refused.drain(..most).collect();
@@ -299,14 +298,14 @@ impl ProbeWorker {
         for (key, _) in &retried {
             self.planner.retry(key);
         }
-        // Those that are refused again are counted already.
+        // Those refused again are counted already.
         let counted = self.sites.refused();
         self.scan(&pids);
         self.sites.set_refused(counted);
         self.take_refused();
     }
 
-    /// Looks through processes for libraries, and attaches to those that are new.
+    /// Scans processes for libraries, and attaches to the new ones.
     fn scan(&mut self, pids: &[u32]) {
         for &pid in pids {
             let began_ns = monotonic_ns();
@@ -341,14 +340,14 @@ impl ProbeWorker {
         (self.counters.left_out, self.counters.over_share) = (refused.left_out, refused.over_share);
     }
 
-    /// Reports the counters, if there is room: totals come again.
+    /// Sends the counters if there is room: totals are sent again.
     fn report(&mut self) {
         if self.counters != self.reported && self.messages.try_send(Message::Probes(self.counters)).is_ok() {
             self.reported = self.counters;
         }
     }
 
-    /// Plans the files of a process; those that are new. A file whose parsing shows a defect costs its own probes.
+    /// Plans the files of a process; returns new ones. A file whose parsing shows a defect loses only its own probes.
     ///
     /// # Errors
     /// As of [`Planner::add_process`].
@@ -389,8 +388,8 @@ impl ProbeWorker {
         }
     }
 
-    /// Lets go of what nobody asks of a file again, and of a file without probes; whether it has some. Who maps some
-    /// hundred thousand files decides how much is planned, yet not how many have probes.
+    /// Drops the parts of a plan that are not needed again, and plans without probes; returns whether it has some. A
+    /// user who maps some hundred thousand files determines how much is planned, yet not how many have probes.
     fn keep(&mut self, id: PlanId) -> bool {
         let has_probes = self.files.reached_by(id).is_some_and(|file| self.sites.has(file));
         if has_probes {
@@ -404,7 +403,7 @@ impl ProbeWorker {
         has_probes
     }
 
-    /// Records tensors of more operators, in the files that are there and in those that come.
+    /// Records tensors of more operators, in existing and future files.
     fn record_tensors(&mut self, names: Vec<String>) {
         let operators = names.join(",");
         for planned in self.planner.request_tensors(names) {
@@ -416,7 +415,7 @@ impl ProbeWorker {
         tracing::info!(operators, "tensors are recorded from now on");
     }
 
-    /// Counts the functions that a file lacks, and says which features it lacks.
+    /// Counts the functions that a file lacks, and sends a notice about the features it lacks.
     fn report_missing(&mut self, planned: &PlannedFile) {
         self.counters.missing += planned.missing.len() as u64;
         let mut missing: Vec<(plan::NotRecorded, NoProbe)> = planned
@@ -451,7 +450,7 @@ impl ProbeWorker {
                     path_of(planned)
                 ));
             }
-            // A place for the tensors that will be requested.
+            // Reserves a place for the tensors that will be requested.
             None if planned.sites.is_empty() => _ = self.sites.number(file, account_of(planned)),
             None => self.attach_calls(planned, file, &path),
         }
@@ -466,9 +465,9 @@ impl ProbeWorker {
         );
     }
 
-    /// Attaches to the functions by which a collector sends messages.
+    /// Attaches to the functions through which a collector sends messages.
     fn attach_collector(&mut self, planned: &PlannedFile, collector: &Collector, file: FileId, path: &Path) {
-        // First the function that asks for samples: a collector that begins asks at once.
+        // First the function that asks for samples: a collector asks as soon as it begins.
         let (samplers, samples) = (&collector.sample_listeners, &collector.sample_message);
         let samples = self.instruction_samples.then_some((samples, samplers));
         let messages = collector.messages.iter().map(|message| (message, &collector.listeners));
@@ -504,11 +503,11 @@ impl ProbeWorker {
             account: account_of(planned),
         };
         let points = FilePoints::new(&planned.sites, &options, &mut self.sites);
-        // Before the first record that needs it.
+        // Sent before the first record that needs it.
         if !self.send(Message::Sites(points.infos)) {
             return;
         }
-        // First the returns: a call that is awaited must be seen to return.
+        // First the returns: a pending call must be seen to return.
         self.place(planned, file, path, &points.returns, Program::Return);
         self.counters.returns += points.returns.len() as u64;
         self.place(planned, file, path, &points.calls, Program::Call);
@@ -525,8 +524,8 @@ impl ProbeWorker {
         }
     }
 
-    /// Whether our own collector is in a process with this file: then the records that the process itself reads need
-    /// not be read along, at the price of a trap for each.
+    /// Whether our own collector is in a process with this file: then the records that the process itself reads are not
+    /// read, which would cost a trap each.
     fn is_collected(&self, planned: &PlannedFile) -> bool {
         let collectors = self.planner.planned().iter().filter(|other| other.collector.is_some());
         collectors.flat_map(|collector| &collector.pids).any(|pid| planned.pids.contains(pid))
@@ -566,7 +565,7 @@ impl ProbeWorker {
         }
     }
 
-    /// Sends what must not be lost; false when nobody reads any more.
+    /// Sends a message that must not be lost; false if the receiver is gone.
     fn send(&self, message: Message) -> bool {
         let mut message = message;
         loop {
@@ -579,14 +578,14 @@ impl ProbeWorker {
         }
     }
 
-    /// Says something to the user, if there is room.
+    /// Sends a notice to the user, if there is room.
     fn notice(&self, text: String) {
         tracing::warn!("{text}");
         let _ = self.messages.try_send(Message::Notice(text));
     }
 }
 
-/// The user who answers for the probes of a file: its owner where that is root, else who mapped it first.
+/// The user charged for the probes of a file: its owner if that is root, otherwise the user who mapped it first.
 fn account_of(planned: &PlannedFile) -> u32 {
     let owner = || Some(planned.library.open().ok()?.metadata().ok()?.uid());
     if owner() == Some(ROOT) {

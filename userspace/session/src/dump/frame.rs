@@ -14,23 +14,23 @@ use serde::Serialize;
 pub struct DumpedFrame {
     /// `python`, `native`, `kernel`, `operator`, or `unknown` where frames are missing.
     pub kind: &'static str,
-    /// Name of the function; of an unknown one its label, which says why.
+    /// Name of the function; if unknown, its label, which gives the reason.
     pub function: String,
-    /// Source file; where none is known the library.
+    /// Source file; if unknown, the library.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// Line that runs.
+    /// Current line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// What it is for in its stack.
+    /// Its role in its stack.
     #[serde(skip_serializing_if = "FrameRole::is_code")]
     pub role: FrameRole,
-    /// Which frames it belongs to; `None`: whatever was asked for.
+    /// The group of frames it belongs to; `None`: the requested frames.
     #[serde(skip)]
     pub source: Option<FrameSource>,
 }
 
-/// What a frame is for in its stack.
+/// The role of a frame in its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameRole {

@@ -29,7 +29,7 @@ pub use wait::{FutexUse, Wait};
 
 use crate::resolver::Resolver;
 
-/// Version of the JSON form: grows when a field changes its meaning or goes.
+/// Version of the JSON form: incremented when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// All threads of some processes at one moment.
@@ -37,9 +37,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Dump {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// From the first look at a thread to the last, nanoseconds: each stack is of a moment in between (measured).
+    /// From reading the first thread to the last, nanoseconds: each stack is of a moment in between (measured).
     pub read_ns: u64,
-    /// The job that the processes are ranks of, where that was asked for.
+    /// The job that the processes are ranks of, if one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<DumpedJob>,
     /// By id.
@@ -62,10 +62,10 @@ pub struct DumpedProcess {
     pub pid: u32,
     /// Its name (`comm`).
     pub name: String,
-    /// The rank of the job that it is, or belongs to.
+    /// The rank that it is, or belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// It is the rank itself, and was not started by it.
+    /// It is the rank itself, not a process started by it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_main_of_rank: bool,
     /// It ended before its threads were read.
@@ -83,22 +83,22 @@ pub struct DumpedThread {
     pub tid: u32,
     /// Its name (`comm`).
     pub name: String,
-    /// What the scheduler says.
+    /// Its scheduler state.
     pub state: State,
-    /// Since when it has been off its CPU, nanoseconds: measured by the scheduler, to the time that interrupts took
-    /// while it last ran. `None`: it runs, or the kernel does not say.
+    /// How long it has been off its CPU, nanoseconds: measured by the scheduler, up to the time of interrupts while it
+    /// last ran. `None`: it runs, or the kernel does not report it.
     pub off_cpu_ns: Option<u64>,
     /// The system call that it is in.
     pub system_call: Option<String>,
     /// What it waits for; `None` when it does not wait.
     pub wait: Option<Wait>,
-    /// Why there are no frames; `None` when there are. Frames that are missing within a stack say so themselves.
+    /// Why there are no frames; `None` if there are. Gaps within a stack are frames with their own reason.
     pub no_stack: Option<NoStack>,
     /// Leaf first.
     pub frames: Vec<DumpedFrame>,
 }
 
-/// What the scheduler does with a thread.
+/// Scheduler state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -108,13 +108,13 @@ pub enum State {
     WaitsForCpu,
     /// It sleeps, and a signal wakes it.
     Sleeping,
-    /// It sleeps, and no signal wakes it but, perhaps, a deadly one.
+    /// It sleeps, and no signal wakes it except, perhaps, a fatal one.
     Uninterruptible,
-    /// It was stopped by a signal.
+    /// A signal stopped it.
     Stopped,
     /// A debugger holds it.
     Traced,
-    /// A state that is not known here.
+    /// A state unknown to this version.
     Other,
 }
 
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// In a word or two.
+    /// A label of one or two words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -155,7 +155,7 @@ impl State {
 pub struct NoStack {
     /// The key in docs/loss.md.
     pub key: &'static str,
-    /// The same in words.
+    /// The sentence for people.
     pub sentence: &'static str,
 }
 
@@ -166,8 +166,8 @@ reasons! {
         helps "dump once more: another moment may find it off its CPU";
 }
 
-/// Dumps all threads of the processes that are selected, with the frames that `config` asks for. Native and kernel
-/// frames are read in any case: they say what a thread waits for.
+/// Dumps all threads of the selected processes, with the frames that `config` requests. Native and kernel frames are
+/// read in any case: they show what a thread waits for.
 ///
 /// # Errors
 /// As [`deepctx_capture::dump::dump`].
@@ -198,7 +198,7 @@ pub fn dump(config: &DumpConfig, debug_info: DebugInfo) -> Result<Dump, CaptureE
     Ok(Dump { schema_version: SCHEMA_VERSION, read_ns: nanoseconds(read), job: None, processes })
 }
 
-/// Dumps the processes of a job. What they started since the job was looked for is not in it.
+/// Dumps the processes of a job, without those that they started since the job was found.
 ///
 /// # Errors
 /// As [`dump`].

@@ -3,7 +3,7 @@
 //! Owns: names of the system calls in which threads wait. Because: numbers differ between architectures, and the name
 //! is half of the answer. Does not: interpret arguments (`wait`).
 
-/// Name of a system call in which threads wait; `None` for others.
+/// Name of a system call in which threads wait; `None` for other calls.
 pub(super) fn name(number: u64) -> Option<&'static str> {
     let number = libc::c_long::try_from(number).ok()?;
     COMMON.iter().chain(OF_MACHINE).find(|(known, _)| *known == number).map(|(_, name)| *name)
@@ -77,7 +77,7 @@ const OF_MACHINE: &[(libc::c_long, &str)] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const OF_MACHINE: &[(libc::c_long, &str)] = &[];
 
-/// Calls whose first argument is the descriptor that is waited for.
+/// Calls that wait for the descriptor in their first argument.
 const OF_DESCRIPTOR: &[&str] = &[
     "read",
     "readv",
@@ -110,7 +110,7 @@ const OF_DESCRIPTOR: &[&str] = &[
     "io_uring_enter",
 ];
 
-/// Whether the first argument of a call is the descriptor that is waited for.
+/// Whether a call waits for the descriptor in its first argument.
 pub(super) fn is_of_descriptor(name: &str) -> bool {
     OF_DESCRIPTOR.contains(&name)
 }

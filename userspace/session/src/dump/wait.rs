@@ -25,7 +25,7 @@ pub enum Wait {
     Futex {
         /// Its address.
         address: u64,
-        /// What it is used for, as the frames say.
+        /// Its use, according to the frames.
         used_for: FutexUse,
     },
     /// A descriptor.
@@ -34,7 +34,7 @@ pub enum Wait {
         call: &'static str,
         /// Its number.
         descriptor: i32,
-        /// What is open under it (`pipe:[123]`); `None` when that could not be read.
+        /// The open file (`pipe:[123]`); `None` if it could not be read.
         opened: Option<String>,
     },
     /// One of several descriptors.
@@ -46,12 +46,12 @@ pub enum Wait {
     Sleep,
     /// Anything else.
     Other {
-        /// What the kernel frames say, as in time off the CPU.
+        /// The reason shown by the kernel frames, as in off-CPU time.
         reason: &'static str,
     },
 }
 
-/// What a futex is used for. The frames say so, from the leaf outwards.
+/// The use of a futex, found from the leaf outwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FutexUse {
@@ -73,12 +73,12 @@ pub enum FutexUse {
     ReadWriteLock,
     /// A mutex.
     Mutex,
-    /// No frame says.
+    /// No frame shows it.
     Unknown,
 }
 
 impl FutexUse {
-    /// In words.
+    /// The label.
     pub fn words(self) -> &'static str {
         match self {
             Self::Gil => "the GIL",
@@ -96,7 +96,7 @@ impl FutexUse {
 }
 
 impl Wait {
-    /// What it is for, without addresses and numbers: threads that wait alike say the same.
+    /// The kind of wait, without addresses and numbers, so that equal waits can be grouped.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Device { .. } => "a device",
@@ -108,16 +108,15 @@ impl Wait {
     }
 }
 
-/// Beginnings of native functions, without the underscores and marks that C libraries put before them, and what a
-/// futex is used for whose wait stands below them. The first row that some frame matches counts, so what says more
-/// stands before what stands below it in the same stack: Python's locks and the barriers of OpenMP are made of
-/// condition variables and mutexes.
+/// Prefixes of native functions, without the underscores and marks that C libraries put before them, and the use of a
+/// futex awaited below them. The first row that some frame matches counts, so more specific rows precede those below
+/// them in the same stack: Python's locks and the barriers of OpenMP are made of condition variables and mutexes.
 const USES: &[(&str, FutexUse)] = &[
     ("take_gil", FutexUse::Gil),
     ("PyEval_RestoreThread", FutexUse::Gil),
     ("PyThread_acquire_lock_timed", FutexUse::PythonLock),
     ("PyParkingLot_Park", FutexUse::PythonLock),
-    // Only called by the one before, which stripped builds of 3.13 and later leave without a name.
+    // Called only by the one before, which has no name in stripped builds of 3.13 and later.
     ("PySemaphore_Wait", FutexUse::PythonLock),
     ("gomp_barrier_wait", FutexUse::OpenMp),
     ("gomp_team_barrier_wait", FutexUse::OpenMp),
@@ -136,13 +135,13 @@ const USES: &[(&str, FutexUse)] = &[
     ("lll_lock_wait", FutexUse::Mutex),
 ];
 
-/// A name without what C libraries put before it: `___pthread_barrier_wait`, `__GI___lll_lock_wait`.
+/// A name without the prefixes of C libraries: `___pthread_barrier_wait`, `__GI___lll_lock_wait`.
 fn bare(name: &str) -> &str {
     let name = name.trim_start_matches('_');
     name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_')
 }
 
-/// Native frames nearest to the leaf that may say what a futex is used for: what is further out only led there.
+/// Native frames nearest to the leaf that may show the use of a futex: the outer ones only led there.
 const USE_FRAMES_MAX: usize = 12;
 
 /// Functions that wait for an accelerator.
@@ -159,8 +158,8 @@ const DEVICE_WAITS: &[&str] = &[
     "hsa_signal_wait",
 ];
 
-/// What a sleeping thread waits for. `call` is the name of its system call, if it is in one that is known;
-/// `by_kernel` what the kernel frames say.
+/// What a sleeping thread waits for. `call`: the name of its system call, if known; `by_kernel`: the reason shown by
+/// the kernel frames.
 pub(super) fn of(
     thread: &Thread,
     call: Option<&'static str>,
@@ -174,7 +173,7 @@ pub(super) fn of(
     match call {
         Some("futex") => Wait::Futex { address: first, used_for: futex_use(frames) },
         Some(call) if system_call::is_of_descriptor(call) => {
-            // The kernel, too, takes the low half only.
+            // The kernel, too, takes only the low half.
             let descriptor = first as i32;
             Wait::Descriptor { call, descriptor, opened: descriptor::opened(thread.pid, descriptor) }
         }
@@ -194,7 +193,7 @@ fn device_wait(frames: &[DumpedFrame]) -> Option<String> {
 }
 
 fn futex_use(frames: &[DumpedFrame]) -> FutexUse {
-    // Between the leaf and the first Python frame stands what this wait is for.
+    // The frames between the leaf and the first Python frame show the purpose of this wait.
     let until_python = frames.iter().position(|frame| frame.kind == "python").unwrap_or(frames.len());
     let near = native(&frames[..until_python]).take(USE_FRAMES_MAX);
     let is_used = |(begin, _): &&(&str, FutexUse)| near.clone().any(|name| bare(name).starts_with(begin));

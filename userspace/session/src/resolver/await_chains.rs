@@ -25,13 +25,13 @@ use deepctx_pipeline::symbols::{AwaitChainId, Name};
 
 use super::reason::{TASK_CHANGED, TASK_NEW, TOO_MANY_CHAINS};
 
-/// Most coroutines, of all processes, of which readings are kept.
+/// Most coroutines, of all processes, with kept readings.
 const COROUTINES_MAX: usize = 1 << 14;
-/// Most different readings in a row that are kept of one coroutine: samples wait half a second until they are used.
+/// Most different consecutive readings kept per coroutine: samples wait half a second until they are used.
 const RUNS_MAX: usize = 64;
-/// Readings of tasks at one address after which they are trusted without a proof: those of two thirds of a second.
+/// Readings of tasks at one address after which they are trusted without proof: two thirds of a second.
 const TRUSTED_FROM: u32 = 16;
-/// Chains of one address that are remembered, to notice when one comes back.
+/// Chains per address that are kept, to notice when one comes back.
 const FORMER_MAX: usize = 8;
 /// A coroutine that ran within this time is read again even if it does not run now.
 const RAN_RECENTLY_NS: u64 = 1_000_000_000;
@@ -40,15 +40,15 @@ const RAN_RECENTLY_NS: u64 = 1_000_000_000;
 const REREAD_INTERVAL_NS: u64 = 30_000_000;
 /// Most coroutines that are read again at a time, at about twenty microseconds each.
 const REREAD_MAX: usize = 32;
-/// Time after which a coroutine is forgotten that was not asked for.
+/// Time after which a coroutine is dropped that was not asked for.
 const FORGOTTEN_NS: u64 = 60_000_000_000;
 /// Most different chains.
 const CHAINS_MAX: usize = 1 << 16;
 
-/// Part of a chain, as the pipeline will name it.
+/// Part of a chain, as the pipeline will show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
-    /// A task with its name; without, one that asyncio counted.
+    /// A task with its name, unless asyncio gave it a default one.
     Task(Option<Box<str>>),
     /// A Python function that waits.
     Function {
@@ -56,17 +56,17 @@ pub(super) enum Part {
         function: Arc<str>,
         /// Source file.
         file: Arc<str>,
-        /// Line on which it waits; 0 when unknown.
+        /// Line on which it waits; 0 if unknown.
         line: u32,
         /// First line of the function.
         first_line: u32,
     },
-    /// Something is missing here.
+    /// A gap.
     Unknown(&'static Reason),
 }
 
 impl Part {
-    /// As the pipeline asks for it.
+    /// In the form that the pipeline expects.
     pub(super) fn name(&self) -> Name<'_> {
         match self {
             Part::Task(name) => Name::Task { name: name.as_deref().unwrap_or("") },
@@ -109,15 +109,15 @@ struct Run {
 #[derive(Debug, Default)]
 struct Coroutine {
     runs: VecDeque<Run>,
-    /// The name of all tasks that were found here.
+    /// The name of all tasks found here.
     name: Option<Option<Box<str>>>,
-    /// They had several names, or tasks alternate according to their chains.
+    /// Tasks had several names, or alternate according to their chains.
     mixed: bool,
     /// Readings that found a task.
     found: u32,
     /// Chains of those readings, the newest last.
     former: Vec<AwaitChainId>,
-    /// When it was last seen to run.
+    /// When it was last seen running.
     ran_ns: u64,
 }
 
@@ -182,7 +182,7 @@ impl AwaitChains {
         }
     }
 
-    /// The chain that held at a time; `None` when no task ran the coroutine then.
+    /// The chain that was valid at a time; `None` if no task ran the coroutine then.
     pub(super) fn at(&mut self, pid: u32, frame: u64, time_ns: u64) -> Option<AwaitChainId> {
         let unknown = match self.coroutines.get(&(pid, frame)) {
             None => TASK_NEW,
@@ -201,7 +201,7 @@ impl AwaitChains {
                         }
                         if coroutine.mixed { TASK_CHANGED } else { TASK_NEW }
                     }
-                    // Nothing but generators and other libraries' coroutines was ever there.
+                    // Only generators and other libraries' coroutines were ever there.
                     _ if coroutine.runs.iter().all(|run| self.chain(run.chain).is_empty()) => return None,
                     (Some(_), _) => TASK_CHANGED,
                     (None, _) => TASK_NEW,
@@ -229,7 +229,7 @@ impl AwaitChains {
         due.map(|((_, frame), _)| *frame).take(REREAD_MAX).collect()
     }
 
-    /// Whether a chain is nothing but a reason why there is none.
+    /// Whether a chain consists only of a reason why there is none.
     fn is_unknown(&self, chain: AwaitChainId) -> bool {
         matches!(self.chain(chain), [Part::Unknown(_)])
     }
@@ -273,7 +273,7 @@ impl AwaitChains {
         id
     }
 
-    /// The chain that stands for all beyond the bound.
+    /// The chain used for all beyond the bound.
     fn overflow_chain(&mut self) -> AwaitChainId {
         let many = vec![Part::Unknown(TOO_MANY_CHAINS)];
         match self.numbers.get(&many) {
@@ -299,8 +299,8 @@ mod tests {
         vec![Part::Task(Some(name.into()))]
     }
 
-    /// Readings as (time, what), each of one nanosecond; `a` is a task of that name, `3` one that asyncio counted,
-    /// and the empty text stands for no task.
+    /// Readings as (time, what), each of one nanosecond; `a` is a task of that name, `3` one with a default name, and
+    /// the empty text no task.
     fn chains(readings: &[(u64, &str)]) -> AwaitChains {
         let mut chains = AwaitChains::default();
         for (time_ns, what) in readings {

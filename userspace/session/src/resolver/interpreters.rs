@@ -24,10 +24,10 @@ use super::layers::{CodeObject, Layers};
 use super::reason::NO_LAYER;
 use super::tasks::chain;
 
-/// Functions of one process that are compared with it each second: at about a microsecond each, far below a thousandth
-/// of a CPU.
+/// Functions per process that are compared with its memory each second: at about a microsecond each, far below a
+/// thousandth of a CPU.
 const REVALIDATED_TOGETHER: usize = 256;
-/// Most functions remembered for that; at the bound all are forgotten.
+/// Most functions remembered for that; when full, the set is cleared.
 const NAMED_MAX: usize = 1 << 14;
 
 /// The interpreters of all processes.
@@ -38,17 +38,17 @@ pub(super) struct Interpreters {
     layers: Layers,
 }
 
-/// The interpreter of a process as it is now. It has no history: names can only be read from the running program.
+/// The current interpreter of a process. It has no history: names can only be read from the running program.
 #[derive(Debug, Default)]
 struct Interpreter {
-    /// Executable mappings as they were read last.
+    /// Executable mappings at the last reading.
     mappings: Vec<Mapping>,
-    /// Where the interpreter is, while the mappings are those in which it was found.
+    /// The located interpreter, valid while these mappings hold.
     located: Option<Arc<python::Interpreter>>,
     state: Attachment,
     /// Functions that were named.
     named: FxHashSet<CodeObject>,
-    /// Those of them that are still to be compared with the process in this round.
+    /// Those still to be compared with the process in this round.
     unchecked: Vec<CodeObject>,
 }
 
@@ -77,7 +77,7 @@ impl Interpreters {
         }
     }
 
-    /// What it holds in memory. What belongs to tasks and layers is not among it.
+    /// Memory held, without that of tasks and layers.
     pub(super) fn memory(&self) -> MemoryUse {
         let of = |interpreter: &Interpreter| {
             let paths = interpreter.mappings.iter().map(|mapping| mapping.path().as_os_str().len());
@@ -104,7 +104,7 @@ impl Interpreters {
             .then(|| self.located_in(parent_of(pid)?, &mappings))
             .flatten();
         let interpreter = self.by_pid.entry(pid).or_default();
-        // A library that was mapped since may hold the interpreter.
+        // A library mapped since may hold the interpreter.
         if interpreter.mappings != mappings && !matches!(interpreter.state, Attachment::Attached) {
             interpreter.state = Attachment::NotTried;
             interpreter.located = inherited;
@@ -116,13 +116,13 @@ impl Interpreters {
         }
     }
 
-    /// Where the interpreter of this process is, if it has these mappings.
+    /// The located interpreter of this process, if it has these mappings.
     fn located_in(&self, pid: u32, mappings: &[Mapping]) -> Option<Arc<python::Interpreter>> {
         self.by_pid.get(&pid).filter(|of| of.mappings == mappings)?.located.clone()
     }
 
-    /// A forked process has its parent's interpreter, where its parent has it, until its own mappings are read and
-    /// differ. Its memory is its own.
+    /// A forked process has its parent's interpreter at the same place, until its own mappings are read and differ. Its
+    /// memory is its own.
     pub(super) fn forked(&mut self, parent: u32, child: u32) {
         if !self.by_pid.contains_key(&child)
             && let Some(Interpreter { mappings, located, .. }) = self.by_pid.get(&parent)
@@ -140,7 +140,7 @@ impl Interpreters {
         self.layers.forget(pid);
     }
 
-    /// Reads the names of functions that were seen for the first time, while they are there.
+    /// Reads the names of new functions while they exist.
     pub(super) fn functions_seen(&mut self, pid: u32, frames: &[PythonReference]) {
         if self.attach(pid).is_err() {
             return;
@@ -153,7 +153,7 @@ impl Interpreters {
         }
     }
 
-    /// Names frames of a process. Whether a name that is missing may be known later.
+    /// Names frames of a process. True if a missing name may be known later.
     pub(super) fn name_functions(
         &mut self,
         pid: u32,
@@ -186,7 +186,7 @@ impl Interpreters {
         later
     }
 
-    /// Reads who awaits the coroutines that ran at a time, and those that ran recently.
+    /// Reads the await chains of coroutines that ran at a time, and of those that ran recently.
     pub(super) fn coroutines_seen(&mut self, pid: u32, time_ns: u64, coroutines: &[CoroutineReference]) {
         if self.attach(pid).is_err() {
             return;
@@ -224,8 +224,8 @@ impl Interpreters {
         None
     }
 
-    /// Whether this may be a task's coroutine. A generator is none, and shares its memory with coroutines of other
-    /// times, so that readings of that address say nothing of it. What cannot be read may be one.
+    /// Whether this may be a task's coroutine. A generator is not, and shares its memory with coroutines of other
+    /// times, so readings of that address say nothing about it. An unreadable one may be.
     fn may_be_awaited(&mut self, pid: u32, coroutine: &CoroutineReference) -> bool {
         let PythonReference { code, checksum, .. } = coroutine.function;
         self.symbols.is_awaitable(pid, code, checksum).unwrap_or(true)
@@ -239,7 +239,7 @@ impl Interpreters {
         }
     }
 
-    /// Reads modules of PyTorch that were called. True when names that were given before are out of date.
+    /// Reads PyTorch modules that were called. True if names given before are out of date.
     pub(super) fn modules_seen(&mut self, pid: u32, modules: &[ModuleReference], whole: bool) -> bool {
         if self.attach(pid).is_err() {
             return false;
@@ -254,15 +254,15 @@ impl Interpreters {
             let Layer { path, class } = self.symbols.layer(pid, called_module(module));
             match (path.as_deref().unwrap_or(""), class.as_deref().unwrap_or("")) {
                 ("", "") => answer(n, &[Name::PythonUnnamed { reason: NO_LAYER }]),
-                // A variable of a closure: another function than those of any version that is known.
+                // A variable of a closure: a function that belongs to no known version.
                 ("", "cell") => answer(n, &[Name::PythonIncomplete]),
                 (path, class) => answer(n, &[Name::Layer { path, class }]),
             }
         }
     }
 
-    /// Compares some functions and modules of each process with the process. Returns processes in which another one
-    /// took the place of one that was named: their names are out of date.
+    /// Compares some functions and modules of each process with its memory. Returns processes in which another object
+    /// took the place of a named one: their names are out of date.
     pub(super) fn revalidate(&mut self) -> Vec<u32> {
         self.symbols.revalidate();
         let mut changed = Vec::new();
@@ -273,7 +273,7 @@ impl Interpreters {
             let rest = interpreter.unchecked.len().saturating_sub(REVALIDATED_TOGETHER);
             let before = self.symbols.counters().reread;
             for code in interpreter.unchecked.drain(rest..) {
-                // Only a change counts; a function that is gone keeps the name that it had.
+                // Only a change counts; a function that is gone keeps its name.
                 let _ = self.symbols.frame(pid, code.address, code.checksum, u32::MAX);
             }
             if self.symbols.counters().reread > before {
@@ -305,7 +305,7 @@ impl Interpreters {
         }
     }
 
-    /// Reads who awaits the task that runs a coroutine, now.
+    /// Reads the await chain of a coroutine's task, now.
     fn read_coroutine(&mut self, pid: u32, frame: u64) {
         let began_ns = monotonic_ns();
         let awaited = self.symbols.await_chain(pid, frame);
@@ -348,8 +348,8 @@ impl Interpreters {
 }
 
 impl Interpreter {
-    /// Where the interpreter of process `pid` is. The files of a process that was forked are not read again: a trainer
-    /// forks its loaders anew in each epoch.
+    /// Locates the interpreter of process `pid`. The files of a forked process are not read again: a trainer forks its
+    /// loaders anew in each epoch.
     fn locate(&mut self, pid: u32) -> Result<(Arc<python::Interpreter>, InterpreterMemory), NoInterpreter> {
         if let Some(located) = &self.located {
             return Ok((Arc::clone(located), InterpreterMemory::open(pid)?));

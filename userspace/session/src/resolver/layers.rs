@@ -11,12 +11,12 @@ use deepctx_pipeline::symbols::PythonReference;
 use deepctx_symbolizer::python::{NoPythonName, PythonFrame, PythonSymbols};
 use rustc_hash::FxHashMap;
 
-/// Since PyTorch 2.1 this function calls the other one, in which the module is then a variable of a closure.
+/// Since PyTorch 2.1 this function calls the other one, which has the module in a variable of a closure.
 const WRAPPED: &str = "_wrapped_call_impl";
 /// Up to PyTorch 2.0.
 const PLAIN: &str = "_call_impl";
 
-/// A code object: its address, and a checksum that identifies what was there.
+/// A code object: its address, and a checksum that detects a reused address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CodeObject {
     pub(super) address: u64,
@@ -77,7 +77,7 @@ impl Layers {
         }
     }
 
-    /// Compares what was reported with the process: another function at the address is not called on a module.
+    /// Compares the reported functions with the process: another function at the address is not called on a module.
     pub(super) fn revalidate(&mut self, python: &mut PythonSymbols) {
         let mut gone = Vec::new();
         for (&pid, ReportedFunction { code, .. }) in &self.reported {

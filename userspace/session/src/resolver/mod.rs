@@ -40,13 +40,13 @@ const TRIM_FIRST_S: u64 = 3;
 /// Seconds between two calls of `malloc_trim` after that, unless a cache shrank.
 const TRIM_EVERY_S: u64 = 60;
 
-/// Answers the pipeline's questions. Lives on the pipeline's thread.
+/// Answers the pipeline's queries. Lives on the pipeline's thread.
 pub(crate) struct Resolver {
     symbolizer: Symbolizer,
     processes: Processes,
     interpreters: Interpreters,
     retired_ns: u64,
-    /// Seconds in which something was retired so far.
+    /// Seconds in which something was retired.
     retirements: u64,
 }
 
@@ -82,7 +82,7 @@ impl Resolver {
         &self.symbolizer
     }
 
-    /// What the parts that it asks hold in memory.
+    /// Memory held by the parts that it queries.
     pub(crate) fn memory(&self) -> Vec<MemoryUse> {
         let mut held = self.symbolizer.memory().to_vec();
         held.push(self.interpreters.memory());

@@ -12,19 +12,19 @@ use rustc_hash::FxHashMap;
 
 use super::processes::TimedProcess;
 
-/// Shown for a function of which only the line is known.
+/// Shown for a function if only the line is known.
 const NO_FUNCTION: &str = "[line]";
 
-/// A code address as the file states it.
+/// A code address within its file.
 #[derive(Clone, Copy, Debug)]
 struct Location<'a> {
     /// Path of the file; empty when unknown.
     module: &'a str,
-    /// Address as the file states it, or the plain address when the file is unknown.
+    /// Address in the file, or in the process if the file is unknown.
     offset: u64,
 }
 
-/// Names user addresses of a process. True when some that have no name yet may have one later.
+/// Names user addresses of a process. True if an unnamed one may get a name later.
 pub(super) fn name_user(
     symbolizer: &mut Symbolizer,
     at: TimedProcess,
@@ -88,8 +88,8 @@ pub(super) fn name_kernel(
     }
 }
 
-/// Answers with the functions at a location, or why there are none, and before them what they were compiled from. True
-/// when that may be known later.
+/// Answers with the origin of the code at a location and its functions, or the reason why there are none. True if they
+/// may be known later.
 fn answer_native(
     named: &SymbolResult,
     Location { module, offset }: Location<'_>,
@@ -119,7 +119,7 @@ fn answer_native(
     matches!(origin, Err(NoOrigin::NotFound))
 }
 
-/// Answers with what a kernel was compiled from, outermost first.
+/// Answers with the origin of a kernel, outermost first.
 pub(super) fn answer_compiled(kernel: &KernelOrigin, answer: &mut dyn FnMut(&[Name<'_>])) {
     let (unit, operators) = (kernel.unit_label(), kernel.operators());
     let mut names = vec![Name::Compiled { name: &unit }];

@@ -14,10 +14,10 @@ use super::SECOND_NS;
 
 /// Longest time until an address that had no name is looked up again.
 const RETRY_MAX_NS: u64 = 60 * SECOND_NS;
-/// Most states of one process that are kept apart; older ones are joined to the oldest kept.
+/// Most states kept per process; older ones are merged into the oldest kept.
 const VERSIONS_MAX: usize = 64;
 
-/// A process at a time: what a [`SpaceId`] stands for.
+/// A process at a time: the meaning of a [`SpaceId`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedProcess {
     pub(super) pid: u32,
@@ -29,7 +29,7 @@ pub(super) struct TimedProcess {
 pub(super) struct Processes {
     by_pid: FxHashMap<u32, Process>,
     spaces: FxHashMap<SpaceId, TimedProcess>,
-    /// Spaces about which no new question will begin; questions that were asked before may still come.
+    /// Spaces that get no new queries; earlier ones may still come.
     stale: Vec<SpaceId>,
     next_space: u32,
 }
@@ -51,7 +51,7 @@ struct Version {
     retry: Option<Retry>,
 }
 
-/// When names that were missing are looked up again, and how long after that if they are still missing.
+/// When missing names are looked up again, and how long after that if they are still missing.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     at_ns: u64,
@@ -59,12 +59,12 @@ struct Retry {
 }
 
 impl Processes {
-    /// The process and the time that a space stands for.
+    /// The process and the time of a space.
     pub(super) fn of_space(&self, space: SpaceId) -> Option<TimedProcess> {
         self.spaces.get(&space).copied()
     }
 
-    /// The space of a process at a time. A process that is not known gets one.
+    /// The space of a process at a time. An unknown process gets one.
     pub(super) fn space(&mut self, pid: u32, time_ns: u64) -> SpaceId {
         match self.version(pid, time_ns) {
             Some(version) if version.retry.is_none_or(|retry| time_ns < retry.at_ns) => version.id,
@@ -72,7 +72,7 @@ impl Processes {
                 let id = self.new_space(pid, time_ns);
                 if let Some(version) = self.version(pid, time_ns) {
                     let before = std::mem::replace(&mut version.id, id);
-                    // The wait is kept, in case the names are still missing.
+                    // The delay is kept, in case the names are still missing.
                     version.retry = version.retry.map(|retry| Retry { at_ns: u64::MAX, ..retry });
                     self.stale.push(before);
                 }
@@ -99,7 +99,7 @@ impl Processes {
         self.version(pid, time_ns).map(|version| version.name.as_str())
     }
 
-    /// The mappings of a process were read at a time. `unchanged`: they are as they were before.
+    /// The mappings of a process were read at a time. `unchanged`: they are as before.
     pub(super) fn read(&mut self, pid: u32, time_ns: u64, name: String, unchanged: bool) {
         let last = self.by_pid.get(&pid).and_then(|process| process.versions.back());
         let known = last.map(|last| if last.name.is_empty() { name.clone() } else { last.name.clone() });
@@ -137,7 +137,7 @@ impl Processes {
         }
     }
 
-    /// A name of this space may be known later: look it up again then, less and less often.
+    /// A name of this space may be known later: look it up again then, at increasing intervals.
     pub(super) fn retry_later(&mut self, space: SpaceId) {
         let Some(TimedProcess { pid, time_ns }) = self.of_space(space) else { return };
         if let Some(version) = self.version(pid, time_ns).filter(|version| version.id == space) {
@@ -149,7 +149,7 @@ impl Processes {
         }
     }
 
-    /// Names of a process are out of date: whatever is asked from now on is looked up again.
+    /// Names of a process are out of date: later queries are looked up again.
     pub(super) fn invalidate_names(&mut self, pid: u32, time_ns: u64) {
         let since_ns = self.by_pid.get(&pid).and_then(|process| process.versions.back()).map(|v| v.since_ns);
         let id = self.new_space(pid, since_ns.unwrap_or(0).max(time_ns));
@@ -158,14 +158,14 @@ impl Processes {
         self.stale.push(unused);
     }
 
-    /// Drops spaces that were replaced. All questions about samples that used them have been answered.
+    /// Drops spaces that were replaced. All queries about samples that used them have been answered.
     pub(super) fn drop_stale(&mut self) {
         for space in self.stale.drain(..) {
             self.spaces.remove(&space);
         }
     }
 
-    /// Drops states that no question about this time or later can be about. Returns the processes that are gone.
+    /// Drops states that no query about this time or later can need. Returns the processes that are gone.
     pub(super) fn retire(&mut self, before_ns: u64) -> Vec<u32> {
         let mut gone = Vec::new();
         let spaces = &mut self.spaces;
@@ -252,7 +252,7 @@ mod tests {
         for _ in 0..10 {
             let space = processes.space(7, now_ns);
             processes.retry_later(space);
-            // The wait counts from the time that the space stands for.
+            // The delay counts from the time of the space.
             assert_eq!(processes.space(7, now_ns + wait_ns - 1), space);
             now_ns += wait_ns;
             assert_ne!(processes.space(7, now_ns), space);

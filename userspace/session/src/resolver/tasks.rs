@@ -8,7 +8,7 @@ use deepctx_symbolizer::python::{AwaitChain, AwaitLink, NoTask, PythonSymbols};
 use super::await_chains::{Chain, Part};
 use super::reason::{CHAIN_TOO_LONG, SEVERAL_AWAITERS};
 
-/// A reading of tasks, with names. What no task runs gives an empty chain.
+/// A reading of tasks, with names. Without a task, an empty chain.
 pub(super) fn chain(pid: u32, awaited: Result<AwaitChain, NoTask>, python: &mut PythonSymbols) -> Chain {
     let links = match awaited {
         Ok(awaited) => awaited.links,

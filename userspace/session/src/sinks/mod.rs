@@ -31,13 +31,13 @@ pub use trace::TraceSink;
 
 use crate::status::Status;
 
-/// A consumer of a session: it sees the input, and the profile about ten times a second.
+/// A consumer of a session: it gets the input, and the profile about ten times a second.
 ///
 /// All methods are called on the pipeline's thread. While one runs, records wait in the channel from the capture, so
-/// work that takes more than a few milliseconds belongs on a thread of the sink's own, as does whatever waits for a
-/// disk, which may hang.
+/// work of more than a few milliseconds belongs on the sink's own thread, as does anything that waits for a disk, which
+/// may hang.
 pub trait Sink: Debug + Send {
-    /// Takes input as it came from the capture, before the pipeline uses it: whole batches of records.
+    /// Takes input as the capture sent it, before the pipeline uses it: whole batches of records.
     ///
     /// # Errors
     /// What could not be written. The session reports the error and goes on.
@@ -55,12 +55,12 @@ pub trait Sink: Debug + Send {
         Ok(())
     }
 
-    /// Whether nothing is missing any more because of the errors that it returned until now; true once.
+    /// Whether everything affected by its earlier errors has been written by now; true once.
     fn has_recovered(&mut self) -> bool {
         false
     }
 
-    /// What it holds in memory, for the account of the profiler's own cost; `None` for next to nothing.
+    /// Memory held, for the profiler's own cost; `None` if negligible.
     fn memory(&self) -> Option<MemoryUse> {
         None
     }
@@ -85,37 +85,37 @@ pub struct State<'a> {
     pub profile: &'a Profile,
     /// Time of the newest record.
     pub newest: Time<clock::Monotonic>,
-    /// How the session is doing.
+    /// The status of the session.
     pub status: &'a Status,
     /// Time since the session began.
     pub elapsed: Duration,
 }
 
-/// Why a sink could not take what it was given.
+/// Why a sink could not take its input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
     /// The raw copy could not be written; it ends here.
     #[error("the raw copy: {0}")]
     Raw(#[source] io::Error),
-    /// The store could not be written; it is tried again with the next flush.
+    /// The store could not be written; the next flush retries.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The disk takes nothing for a while; what was to be written is written once it does.
+    /// The disk accepts nothing for a while; pending data is written once it does.
     #[error("the disk has not taken what is written for {} s: recording goes on in memory", lasted.as_secs())]
     Stalled {
         /// Since when.
         lasted: Duration,
     },
-    /// The disk took nothing at the end, which was not waited for any longer.
+    /// The disk accepted nothing at the end, and the wait timed out.
     #[error("the disk did not take the last part of {what} within {} s: it ends before that", lasted.as_secs())]
     StalledAtEnd {
         /// What was to be written.
         what: &'static str,
-        /// How long that was waited for.
+        /// The length of the wait.
         lasted: Duration,
     },
-    /// A thread that writes stopped: nothing is written any more.
+    /// A writing thread stopped: nothing is written any more.
     #[error("the thread {thread:?} stopped because of a defect ({because}): nothing is written any more")]
     Stopped {
         /// Its name.
@@ -123,7 +123,7 @@ pub enum SinkError {
         /// The message of its panic.
         because: String,
     },
-    /// Files of the store could not be merged: the profile is whole, in more files than usual.
+    /// Files of the store could not be merged: the profile is complete, in more files than usual.
     #[error("the thread \"merge\" stopped because of a defect ({because}): the profile stays in many files")]
     Merge {
         /// The message of its panic.

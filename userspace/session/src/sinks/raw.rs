@@ -23,23 +23,23 @@ use crate::raw::RawWriter;
 
 /// Bytes that may wait for the disk: as many as records may wait for the pipeline.
 const WAITING_MAX: usize = 64 << 20;
-/// How long the end waits for the disk. A copy is for those who look for a defect; the profile has the other seconds.
+/// Longest wait for the disk at the end. A copy serves to find defects; the profile gets the other seconds.
 const END_LONGEST: Duration = Duration::from_secs(1);
 
 /// Copies all input to a file, to be replayed.
 #[derive(Debug)]
 pub struct RawSink {
-    /// Encodes. `None` once a write has failed.
+    /// The encoder. `None` once a write has failed.
     writer: Option<RawWriter<Vec<u8>>>,
     blocks: Sender<Vec<u8>>,
     /// Closed when all is written.
     end: Receiver<()>,
     shared: Arc<SharedState>,
-    /// Blocks that found no room.
+    /// Blocks dropped for lack of room.
     dropped: u64,
 }
 
-/// What the sink and its thread share.
+/// State shared by the sink and its thread.
 #[derive(Debug, Default)]
 struct SharedState {
     /// Bytes that wait.
@@ -88,7 +88,7 @@ impl RawSink {
     }
 }
 
-/// The thread: writes blocks until there will be no more.
+/// The thread: writes blocks until the channel closes.
 fn write(blocks: &Receiver<Vec<u8>>, mut out: impl Write, waiting: &AtomicUsize) -> io::Result<()> {
     for block in blocks {
         out.write_all(&block)?;
@@ -147,7 +147,7 @@ mod tests {
         sink.on_finish(&State { profile: &profile, newest, status: &status, elapsed })
     }
 
-    /// Takes so many bytes and no more.
+    /// Accepts this many bytes.
     #[derive(Debug)]
     struct FullDisk(usize);
 
@@ -172,7 +172,7 @@ mod tests {
         assert!(sink.on_input(&records).is_ok() && finish(&mut sink).is_ok(), "reported once");
     }
 
-    /// Takes nothing.
+    /// Accepts nothing.
     #[derive(Debug)]
     struct HungDisk(Receiver<()>);
 

@@ -16,9 +16,9 @@ use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use super::{Sink, SinkError, State};
 use crate::lock;
 
-/// Snapshots take at most one part in so many of the pipeline's time. Only a new request is answered at once.
+/// Snapshots take at most one part in this many of the pipeline's time. Only a new request is answered at once.
 const TIME_SHARE: u32 = 10;
-/// Conclusions take at most one part in so many of one CPU.
+/// Conclusions take at most one part in this many of one CPU.
 const CONCLUSIONS_SHARE: u32 = 100;
 /// Nobody reads a list that changes more often. Up to 8,000 contexts, a usual capture, the share allows it: the rules
 /// take at most 2.4 µs a context (measured: a stored profile of 124,000 contexts is opened and analysed in 0.29 s).
@@ -26,7 +26,7 @@ const CONCLUSIONS_EVERY: Duration = Duration::from_secs(2);
 /// A ten-thousandth of the total is less than a character on any screen.
 const RESOLUTION: Resolution = Resolution { least_share: 1e-4, rows: 2_000 };
 
-/// Draws conclusions from a profile, some time after its capture began.
+/// Draws conclusions from a profile, at a time after its capture began.
 pub type AnalyzeFn = Box<dyn FnMut(&Profile, Nanos) -> Conclusions + Send>;
 
 /// Answers the requests of one screen.
@@ -52,7 +52,7 @@ pub struct LiveSnapshots {
     exchange: Arc<Mutex<Exchange>>,
 }
 
-/// What a screen and the pipeline's thread hand each other.
+/// State shared by a screen and the pipeline's thread.
 #[derive(Debug, Default)]
 struct Exchange {
     request: Option<Request>,
@@ -90,7 +90,7 @@ impl SnapshotSink {
         Arc::new(snapshot)
     }
 
-    /// The latest conclusions; new ones when it is time.
+    /// The latest conclusions; new ones when they are due.
     fn conclusions(&mut self, state: &State<'_>) -> Arc<Conclusions> {
         let start = Instant::now();
         if let Some((latest, next)) = &self.concluded

@@ -16,11 +16,11 @@ use deepctx_storage::store::{MergeResult, StoreError, Writer};
 use super::store_thread::{FlushOutcome, Order, StoreThread};
 use super::{Sink, SinkError, State, reason};
 
-/// A flush that takes longer is one of a disk that hangs.
+/// A flush that takes longer counts as a hanging disk.
 const STALLED: Duration = Duration::from_secs(5);
-/// How long the end waits for the disk: the program is to end within 5 s.
+/// Longest wait for the disk at the end: the program must end within 5 s.
 const END_LONGEST: Duration = Duration::from_secs(4);
-/// Between two looks at a merge at the end.
+/// Polling interval of a merge at the end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Keeps the profile in a folder.
@@ -35,18 +35,18 @@ pub struct StoreSink {
     merging: Option<JoinHandle<MergeResult>>,
     /// Merges that stopped because of a defect.
     defects: usize,
-    /// The last flush failed; what it was to write is written by the next one.
+    /// The last flush failed; the next one writes its data.
     behind: bool,
-    /// A flush failed, and one after it has written everything.
+    /// A flush failed, and a later one has written everything.
     recovered: bool,
-    /// Flushes left out while the disk took nothing.
+    /// Flushes left out while the disk hung.
     stalled: u64,
-    /// The thread stopped because of a defect, which was said.
+    /// The thread stopped because of a defect, which was reported.
     stopped: bool,
     held_bytes: usize,
 }
 
-/// After so many defects, files are not merged any more. The profile is whole without it, in more files.
+/// After this many defects, files are no longer merged. The profile is complete anyway, in more files.
 const DEFECTS_MAX: usize = 2;
 
 impl StoreSink {
@@ -70,7 +70,7 @@ impl StoreSink {
         })
     }
 
-    /// The merged file, if it is ready within so long.
+    /// The merged file, if it is ready within this time.
     fn merged(&mut self, longest: Duration) -> Result<Option<MergeResult>, SinkError> {
         let deadline = Instant::now() + longest;
         while self.merging.as_ref().is_some_and(|merging| !merging.is_finished()) && Instant::now() < deadline
@@ -84,14 +84,14 @@ impl StoreSink {
         })
     }
 
-    /// Takes account of what a flush or the end of the profile gave.
+    /// Records the result of a flush or of the final write.
     fn wrote(&mut self, result: Result<(), StoreError>) -> Result<(), StoreError> {
         self.recovered |= self.behind && result.is_ok();
         self.behind = result.is_err();
         result
     }
 
-    /// Takes the writer back if the thread is done within so long.
+    /// Takes the writer back if the thread is done within this time.
     fn take_back(&mut self, longest: Duration) -> Result<(), SinkError> {
         if self.writer.is_some() {
             return Ok(());
@@ -110,7 +110,7 @@ impl StoreSink {
         }
     }
 
-    /// Hands the thread what is new, unless it still writes. The profile may grow meanwhile.
+    /// Hands new data to the thread, unless it still writes. The profile may grow meanwhile.
     fn flush(
         &mut self,
         state: &State<'_>,
@@ -198,7 +198,7 @@ impl Sink for StoreSink {
         let began = Instant::now();
         let left = || END_LONGEST.saturating_sub(began.elapsed());
         let stalled = SinkError::StalledAtEnd { what: "the profile", lasted: END_LONGEST };
-        // What an earlier flush could not write, the last one does.
+        // The last flush writes what an earlier one could not.
         if !self.stopped
             && let Err(error @ SinkError::Stopped { .. }) = self.take_back(left())
         {

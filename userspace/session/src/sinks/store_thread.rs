@@ -11,18 +11,18 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_storage::store::{Delta, MergeResult, StoreError, Writer};
 
-/// What the thread is to do.
+/// A task of the thread.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) writer: Writer,
-    /// Taken over first, if a merge is ready.
+    /// Adopted first, if a merge is ready.
     pub(super) merged: Option<MergeResult>,
     pub(super) delta: Delta,
     /// Nothing follows.
     pub(super) complete: bool,
 }
 
-/// What came of it.
+/// Result of a task.
 #[derive(Debug)]
 pub(super) enum FlushOutcome {
     /// The writer is free again.
@@ -41,7 +41,7 @@ pub(super) struct StoreThread {
 }
 
 impl StoreThread {
-    /// Starts it. It ends when this is dropped, and is not waited for.
+    /// Starts it. It ends when this is dropped, without a join.
     pub(super) fn start() -> io::Result<Self> {
         // There is one writer, so there is never more than one of either.
         let (orders, ordered) = bounded(1);
@@ -53,11 +53,11 @@ impl StoreThread {
     /// Writes; asks for the result with [`StoreThread::take`].
     pub(super) fn write(&mut self, order: Order) {
         self.since = Some(Instant::now());
-        // A thread that is gone is found when its result is taken.
+        // A thread that is gone is detected when its result is taken.
         _ = self.orders.try_send(order);
     }
 
-    /// The result of the last order, waiting for it at most so long.
+    /// The result of the last order; waits at most this long.
     pub(super) fn take(&mut self, longest: Duration) -> Option<FlushOutcome> {
         let written = self.written.recv_timeout(longest).ok()?;
         self.since = None;

@@ -27,9 +27,9 @@ use crate::lock;
 const WAITING_MAX: usize = 1 << 19;
 /// Events of one file: about 2 MiB on disk, and 26 MiB while they are encoded.
 const FILE_EVENTS: usize = 1 << 18;
-/// How often a process is asked for its rank: a shell that becomes a launcher that becomes a program has three answers.
+/// How often a process is asked for its rank: a shell that execs a launcher that execs a program has three answers.
 const RANK_ASKED_MAX: u32 = 8;
-/// What a crash may lose.
+/// The most that a crash can lose.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Writes single events, on a thread of its own.
@@ -38,14 +38,14 @@ pub struct TraceSink {
     orders: Sender<Order>,
     thread: JoinHandle<()>,
     shared: Arc<SharedState>,
-    /// Lanes of batches that were not taken, which later events need.
+    /// Lanes of rejected batches, which later events need.
     held: Option<RecordedBatch>,
-    /// Events of batches that were not taken, by lane.
+    /// Events of rejected batches, by lane.
     lost: RecordedGaps,
     behind: u64,
 }
 
-/// What the thread is to do.
+/// A task of the thread.
 #[derive(Debug)]
 enum Order {
     Write(RecordedBatch),
@@ -84,7 +84,7 @@ impl TraceSink {
                 defect_for_tests("trace");
                 files.run(&incoming);
             };
-            // Nothing that it owned is used again; what waits for it is counted at the end.
+            // Nothing that it owned is used again; events that wait for it are counted at the end.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
                 let because = message(panic.as_ref());
                 let error = format!("the thread \"trace\" stopped because of a defect ({because})");
@@ -94,13 +94,13 @@ impl TraceSink {
         Ok(Self { orders, thread, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
     }
 
-    /// Notes that a process runs, whose rank can be asked for as long as it does.
+    /// Notes that a process runs; its rank can be read while it does.
     pub(crate) fn note_process(&self, pid: u32) {
         // A thread that is gone has left its error.
         _ = self.orders.send(Order::Process(pid));
     }
 
-    /// Takes events to be written; those that find no room become a gap.
+    /// Queues events to be written; those without room become a gap.
     pub(crate) fn take(&mut self, batch: RecordedBatch) {
         let mut batch = match self.held.take() {
             Some(mut held) => {
@@ -122,17 +122,17 @@ impl TraceSink {
     }
 
     fn lose(&mut self, event: &RecordedEvent) {
-        // What a gap stands for is in the account already.
+        // The events of a gap are in the account already.
         self.behind += u64::from(event.kind != RecordedKind::Gap);
         self.lost.add(event);
     }
 
-    /// Why events could not be written, if that is so.
+    /// Why events could not be written, if any.
     pub(crate) fn error(&self) -> Option<String> {
         lock(&self.shared.error).clone()
     }
 
-    /// Writes what is left, with what became of all events; gives what became of them and the last error.
+    /// Writes the remaining events and the account; returns the account and the last error.
     pub(crate) fn finish(mut self, mut account: RecordedAccount) -> (RecordedAccount, Option<String>) {
         let gaps = self.lost.take().collect();
         let last = RecordedBatch { events: gaps, ..self.held.take().unwrap_or_default() };
@@ -152,7 +152,7 @@ impl TraceSink {
     }
 }
 
-/// What could not be written was kept and is not any more.
+/// Moves unwritten events from kept to lost in the account.
 fn move_unwritten(account: &mut RecordedAccount, shared: &SharedState) {
     let unwritten = shared.unwritten.load(Ordering::Acquire);
     account.kept = account.kept.saturating_sub(unwritten);
@@ -163,9 +163,9 @@ fn move_unwritten(account: &mut RecordedAccount, shared: &SharedState) {
 struct Files {
     writer: TraceWriter,
     shared: Arc<SharedState>,
-    /// What the next file will have.
+    /// Contents of the next file.
     batch: RecordedBatch,
-    /// How often each process was asked for its rank; as often as it may be, once it has said it.
+    /// How often each process was asked for its rank; the maximum once it is known.
     asked: FxHashMap<u32, u32>,
 }
 
@@ -198,7 +198,7 @@ impl Files {
         }
     }
 
-    /// Asks which rank a process is: again after it has become another program, whose environment may be another one.
+    /// Reads a process's rank: again after an exec, since its environment may have changed.
     fn note_rank(&mut self, pid: u32) {
         let asked = self.asked.entry(pid).or_default();
         if *asked < RANK_ASKED_MAX {
