@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 /// The start of each `.eh_frame` CIE, after its length and up to its augmentation: id 0, version 1.
 const CIE_START: [u8; 5] = [0, 0, 0, 0, 1];
-/// What an augmentation says that begins with `z`: encodings of pointers, personality, data, signal frame, keys of
+/// Letters of an augmentation that begins with `z`: encodings of pointers, personality, data, signal frame, keys of
 /// return addresses (LSB, chapter 10.6.1.1.1, and GCC's `unwind-dw2.c`).
 const AUGMENTATION: &[u8] = b"RPLSB";
 /// Size of the length field.
@@ -67,9 +67,9 @@ fn run_end(memory: &[u8], begin: usize) -> usize {
     end
 }
 
-/// The functions that a run of `.eh_frame` entries at an address describes, by where they begin.
+/// The functions described by a run of `.eh_frame` entries at an address, sorted by begin.
 ///
-/// Only the heads of entries are read, each once. One that cannot be read describes nothing, here as in a table.
+/// Only the heads of entries are read, each once. An unreadable entry describes nothing, here as in a table.
 pub fn described(address: u64, run: &[u8]) -> Vec<Range<u64>> {
     let mut section = EhFrame::new(run, LittleEndian);
     if Arch::NATIVE == Arch::Aarch64 {
@@ -84,7 +84,7 @@ pub fn described(address: u64, run: &[u8]) -> Vec<Range<u64>> {
         if id == 0 {
             cies.extend(section.cie_from_offset(&bases, offset).map(|cie| (at, cie)));
         } else {
-            // The distance to its CIE leads back.
+            // The CIE pointer is a distance backwards.
             let cie =
                 |of: EhFrameOffset| cies.get(&of.0).cloned().ok_or(gimli::Error::NoUnwindInfoForAddress);
             let description = section.fde_from_offset(&bases, offset, |_, _, of| cie(of));
@@ -284,7 +284,7 @@ mod tests {
         let begins =
             |run: &[u8]| described(address, run).iter().map(|function| function.start).collect::<Vec<_>>();
         assert_eq!(begins(&run), [0x7f00_0000_1000, 0x7f00_0000_1040]);
-        // One that cannot be read says nothing, and hides none.
+        // An unreadable entry describes nothing, and hides no other.
         let mut damaged = run.clone();
         damaged[9..11].copy_from_slice(b"qq");
         assert_eq!(described(address, &damaged), std::slice::from_ref(&(0x7f00_0000_1000..0x7f00_0000_1020)));

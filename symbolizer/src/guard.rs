@@ -30,7 +30,7 @@ static INSTALLED: Once = Once::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `read`, which may read mapped files that others can shorten. The first call installs a SIGBUS handler for the
-/// process; faults and panics outside of `catch_faults` take their usual way.
+/// process; faults and panics outside `catch_faults` are handled as usual.
 ///
 /// # Errors
 /// [`Fault`]. State that `read` changed must then be dropped, because it may have seen zeros.

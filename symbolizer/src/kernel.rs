@@ -81,7 +81,7 @@ impl Kallsyms {
             bytes.clear();
         }
         table.hidden = entries.is_empty() && zeros > 0;
-        // Stable: of equal entries the first in the file stays.
+        // Stable: of equal entries the first in the file is kept.
         entries.sort_by_key(|(rank, entry)| (entry.start, *rank));
         entries.dedup_by_key(|(_, entry)| entry.start);
         table.entries = entries.iter().map(|(_, entry)| *entry).collect();
@@ -236,8 +236,8 @@ impl Kernel {
         }
     }
 
-    /// Drops the table when it was not used for long: names stay cached, so new ones are ever fewer. To be called about
-    /// every second. True when there is memory to be returned to the system.
+    /// Drops the table when it has not been used for long: names stay cached, so new ones become rare. Call it about
+    /// every second. True if there is memory to be returned to the system.
     pub(crate) fn trim(&mut self) -> bool {
         self.idle_trims += 1;
         self.idle_trims > IDLE_TRIMS && self.table.take_if(|table| table.is_ok()).is_some()

@@ -10,7 +10,7 @@ use deepctx_address_space::user_file_reads;
 pub use deepctx_address_space::{ProcessMemory, ReadError, reader};
 use deepctx_common::reason::Reason;
 
-/// What could not be read of the memory of processes so far, for the sake of all others.
+/// Failed reads of process memory so far, given up so that others are not delayed.
 pub fn gaps() -> [(&'static Reason, u64); 3] {
     let [silent, refused] = reader::gaps();
     [silent, refused, user_file_reads()]
@@ -35,18 +35,18 @@ pub trait TargetMemory: Send + Sync {
         Ok(bytes)
     }
 
-    /// As [`TargetMemory::read`], on this thread: for what must be read within microseconds. By default no other way.
+    /// Like [`TargetMemory::read`], on this thread: for reads that take microseconds. The same by default.
     fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         self.read(address, into)
     }
 
-    /// The content of a section of this name, from the files of the process; `None` where files are not known.
+    /// The content of a section of this name, from the files of the process; `None` if files are unknown.
     fn section(&self, _name: &str) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// Memory whose every read is [`TargetMemory::read_here`].
+/// Memory that is only read by [`TargetMemory::read_here`].
 pub(crate) struct OwnReads<'m>(pub(crate) &'m dyn TargetMemory);
 
 impl TargetMemory for OwnReads<'_> {

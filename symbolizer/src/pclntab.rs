@@ -27,18 +27,18 @@ const FUNCTIONS_MAX: u64 = 1 << 21;
 /// Longest name: those of instantiated generic functions are the longest seen, at some thousand bytes.
 const NAME_MAX: usize = 1 << 14;
 
-/// Why a table gives no functions.
+/// Why a table cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPclntab {
     /// It ends within its header.
     Truncated,
-    /// It is of Go before 1.16, or of a release that is not known.
+    /// It is of Go before 1.16, or of an unknown release.
     UnknownVersion,
-    /// Its pointers do not have 8 bytes.
+    /// Its pointers are not 8 bytes long.
     OtherMachine,
-    /// It has more functions than are read, or fewer bytes than its functions need.
+    /// It has more functions than are read, or fewer bytes than they need.
     BadFunctionCount,
-    /// Addresses are relative to a text of which nothing says where it is.
+    /// Addresses are relative to a text section whose address is unknown.
     NoTextAddress,
 }
 
@@ -75,8 +75,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Whether entries count from the text, whose address is among the words of the header, since Go 1.18. `None`: the
-/// release is not known.
+/// Whether entries are relative to the text section, whose address is in the header, as since Go 1.18. `None`: the
+/// release is unknown.
 fn counts_from_text(magic: u32) -> Option<bool> {
     match magic {
         0xffff_fffa => Some(false),
@@ -86,11 +86,11 @@ fn counts_from_text(magic: u32) -> Option<bool> {
 }
 
 impl<'b> Pclntab<'b> {
-    /// Reads the header of a table. `text`: where entries count from, for a table that does not say it, as those of
-    /// Go 1.26 and later.
+    /// Reads the header of a table. `text`: the address that entries are relative to, for a table without it, as of Go
+    /// 1.26 and later.
     ///
     /// # Errors
-    /// Why it gives no functions.
+    /// Why it cannot be used.
     pub fn parse(bytes: &'b [u8], text: Option<u64>) -> Result<Self, NoPclntab> {
         let magic = u32_at(bytes, 0).ok_or(NoPclntab::Truncated)?;
         let has_text = counts_from_text(magic).ok_or(NoPclntab::UnknownVersion)?;
@@ -125,7 +125,7 @@ impl<'b> Pclntab<'b> {
         })
     }
 
-    /// All functions that are where they can be, ascending.
+    /// All functions at plausible addresses, ascending.
     pub fn functions(&self) -> impl Iterator<Item = Function<'b>> {
         let this = *self;
         (0..this.count).filter_map(move |number| this.function(number))
@@ -142,7 +142,7 @@ impl<'b> Pclntab<'b> {
         self.function(from.checked_sub(1)?).filter(|function| function.range.contains(&address))
     }
 
-    /// The word of an entry of the table of functions.
+    /// A word of an entry in the table of functions.
     fn word(&self, at: usize) -> Option<u64> {
         if self.width == 8 { u64_at(self.functions, at) } else { u32_at(self.functions, at).map(u64::from) }
     }
@@ -152,7 +152,7 @@ impl<'b> Pclntab<'b> {
         let begin = self.text.checked_add(self.word(at)?)?;
         let end = self.text.checked_add(self.word(at + 2 * self.width)?)?;
         let function = usize::try_from(self.word(at + self.width)?).ok()?;
-        // Behind the entry: name, size of arguments, a call of deferred functions, depths; four bytes each.
+        // After the entry: name, size of arguments, a call of deferred functions, depths; four bytes each.
         let field = |number: usize| u32_at(self.functions, function.checked_add(self.width + 4 * number)?);
         let name = self.names.get(field(0)? as usize..).unwrap_or_default();
         let length = name.iter().take(NAME_MAX).position(|&byte| byte == 0).unwrap_or(0);
@@ -160,11 +160,11 @@ impl<'b> Pclntab<'b> {
         (begin < end).then(|| Function { range: begin..end, name: &name[..length], depths })
     }
 
-    /// How many bytes of the stack `function` has taken at its instructions, its return address not included: first
-    /// address, one past the last, bytes. Ascending; ends where the table does not make sense.
+    /// Stack bytes that `function` has taken at its instructions, without its return address: first address, one past
+    /// the last, bytes. Ascending; ends where the table is implausible.
     pub fn depths(&self, function: &Function<'b>) -> impl Iterator<Item = (Range<u64>, u32)> {
         let mut rest = self.deltas.get(function.depths..).unwrap_or_default();
-        // Without depths the offset is zero, where there is none.
+        // A function without depths has offset zero.
         if function.depths == 0 {
             rest = &[];
         }
@@ -174,7 +174,7 @@ impl<'b> Pclntab<'b> {
             if at >= end {
                 return None;
             }
-            // Behind the first, a delta of zero ends the list.
+            // After the first entry, a delta of zero ends the list.
             let delta = varint(&mut rest).filter(|&delta| delta != 0 || at == begin_of_all)?;
             depth += i64::from((delta >> 1).cast_signed() ^ -(delta & 1).cast_signed());
             let begin = at;
@@ -185,7 +185,7 @@ impl<'b> Pclntab<'b> {
     }
 }
 
-/// Takes a number in groups of seven bits, the lowest first.
+/// Reads a varint: groups of seven bits, lowest first.
 fn varint(bytes: &mut &[u8]) -> Option<u32> {
     let mut value = 0;
     for shift in (0..35).step_by(7) {

@@ -69,7 +69,7 @@ pub struct Counters {
     pub kernel_reads: u64,
 }
 
-/// Calls of [`Symbolizer::trim`] between two looks at which files are still mapped.
+/// Calls of [`Symbolizer::trim`] between two checks which files are still mapped.
 const CLOSE_EVERY_TRIMS: u64 = 20;
 
 /// Names code. It stays on the thread that creates it.
@@ -84,7 +84,7 @@ pub struct Symbolizer {
     /// Number of regions of a process when they were last searched for descriptors.
     searched_regions: FxHashMap<u32, usize>,
     compiled: CompilerFiles,
-    /// Processes whose word of generated code is no longer read: a defect showed when it was.
+    /// Processes whose data about generated code is no longer read, since reading it showed a defect.
     defective: FxHashSet<u32>,
     kernel: Kernel,
     strings: Strings,
@@ -190,7 +190,7 @@ impl Symbolizer {
         self.native.trim() || kernel
     }
 
-    /// What its parts hold in memory.
+    /// Memory held by its parts.
     pub fn memory(&self) -> [MemoryUse; 4] {
         [
             MemoryUse::new("names of native code", self.native.bytes()),
@@ -223,8 +223,8 @@ impl Symbolizer {
         }
     }
 
-    /// Reads what a process says of its generated code: its maps, its memory, the files of its compilers. Where that
-    /// shows a defect, nothing of this process is read from then on, and all others lose nothing.
+    /// Reads a process's data about its generated code: its maps, its memory, the files of its compilers. If that shows
+    /// a defect, nothing of this process is read from then on, and all others lose nothing.
     fn fenced<T, E>(
         &mut self,
         pid: u32,
@@ -246,7 +246,7 @@ impl Symbolizer {
         })
     }
 
-    /// Drops what a process said of its generated code.
+    /// Drops a process's data about its generated code.
     fn forget_generated(&mut self, pid: u32) {
         self.jit.forget(pid);
         self.searched_regions.remove(&pid);

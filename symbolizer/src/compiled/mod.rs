@@ -317,7 +317,7 @@ impl CompilerFiles {
     }
 }
 
-/// Drops processes at the bound; their files are read again when needed. Nobody's are dropped for a user who has more.
+/// Drops processes when full; their files are read again when needed. A user never loses processes to one with more.
 fn make_room<T>(processes: &mut FxHashMap<u32, T>, pid: u32) {
     if processes.len() >= PROCESSES_MAX && !processes.contains_key(&pid) {
         let owners: Vec<_> = processes.keys().map(|pid| (*pid, accountable_user(*pid))).collect();
@@ -327,7 +327,7 @@ fn make_room<T>(processes: &mut FxHashMap<u32, T>, pid: u32) {
     }
 }
 
-/// Of processes and the users who answer for them: all that are gone, else one of the user with the most.
+/// The processes to drop, given their users: all that are gone, otherwise one of the user with the most.
 fn to_drop(owners: &[(u32, Option<u32>)]) -> Vec<u32> {
     let gone: Vec<u32> = owners.iter().filter(|(_, user)| user.is_none()).map(|(pid, _)| *pid).collect();
     if !gone.is_empty() {

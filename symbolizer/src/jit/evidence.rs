@@ -11,13 +11,13 @@ use super::fixed_code::FixedCode;
 use super::gdb::{Function, ObjectFunction, object_functions};
 use crate::memory::TargetMemory;
 
-/// Fewest bytes outside relocations, as a part of all: fewer say nothing of the code.
+/// Least part of the code outside relocations: a smaller one proves nothing.
 const FIXED_PART: usize = 4;
 
-/// Most ranges kept of functions that are not where they were registered: for the reason of a missing name only.
+/// Most ranges kept of functions that are not where they were registered; used only for the reason of a missing name.
 const REFUTED_MAX: usize = 256;
 
-/// Where functions were registered that are not there; the latest last.
+/// Registered ranges that contain no such function; latest last.
 #[derive(Debug, Default)]
 pub(super) struct RefutedRanges(VecDeque<Range<u64>>);
 
@@ -30,13 +30,13 @@ impl RefutedRanges {
         self.0.push_back(function);
     }
 
-    /// Whether one was said to be at this address.
+    /// Whether such a range contains this address.
     pub(super) fn contains(&self, address: u64) -> bool {
         self.0.iter().any(|function| function.contains(&address))
     }
 }
 
-/// What memory says of a registered function.
+/// Whether memory confirms a registered function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// Its code is at its address.
@@ -47,7 +47,7 @@ pub(super) enum Evidence {
     Unknown,
 }
 
-/// The functions of an object file of a process, with what its memory says of each.
+/// The functions of an object file of a process, each compared with its memory.
 pub(super) fn functions(object: &[u8], memory: &dyn TargetMemory) -> Vec<(Function, Evidence)> {
     let with_evidence = |function: &ObjectFunction<'_>| {
         let evidence = FixedCode::of(object, function)

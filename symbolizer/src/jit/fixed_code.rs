@@ -20,7 +20,7 @@ pub(crate) struct FixedCode {
 }
 
 impl FixedCode {
-    /// Of a function. `None` when the file does not contain its code, or not what relocation changes.
+    /// The code of a function. `None` if the file does not contain the code, or the ranges that relocation changes.
     pub(crate) fn of(object: &[u8], function: &ObjectFunction<'_>) -> Option<Self> {
         if function.code.is_empty() {
             return None;
@@ -28,7 +28,7 @@ impl FixedCode {
         Self::new(function.code.to_vec(), relocations(object, function)?)
     }
 
-    /// With ranges in any order, which may overlap and exceed the code.
+    /// The ranges may be in any order, overlap, and exceed the code.
     pub(crate) fn new(mut code: Vec<u8>, mut relocated: Vec<Range<usize>>) -> Option<Self> {
         relocated.sort_unstable_by_key(|range| (range.start, range.end));
         let mut from = 0;

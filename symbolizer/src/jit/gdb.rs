@@ -204,7 +204,7 @@ fn hash(name: &[u8], code: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The descriptors of one process, with what was read of their lists.
+/// The descriptors of one process, and the state of reading their lists.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
     /// Addresses of the descriptors.

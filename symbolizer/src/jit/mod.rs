@@ -38,10 +38,10 @@ use crate::memory::ProcessMemory;
 const PROCESSES_MAX: usize = 128;
 /// Most code ranges of all processes, of some 50 bytes each.
 const RANGES_TOTAL_MAX: usize = 1 << 21;
-/// What reading names of a user's processes may take: samples of others wait for their names meanwhile.
+/// Time limit for reading names of a user's processes: samples of others wait for their names meanwhile.
 const READING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
-/// The user of a process that is gone before it could be looked at.
+/// The user of a process that was gone before it was read.
 const NOBODY: u32 = u32::MAX;
 /// Most bytes read of one file in total.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -117,17 +117,17 @@ struct Process {
     descriptors: gdb::Descriptors,
     /// Functions registered for debuggers, in order.
     registered: Vec<JitSymbol>,
-    /// Where functions were registered that are not there.
+    /// Registered ranges that contain no such function.
     refuted: RefutedRanges,
     /// Opened with the first descriptor.
     memory: Option<ProcessMemory>,
-    /// Who started it; `None` until it is first read.
+    /// The user that started it; `None` until it is first read.
     user: Option<u32>,
-    /// Ranges taken from the user's share.
+    /// Ranges charged to the user's share.
     ranges: usize,
     /// Something was left out because of the user's share.
     has_left_out: bool,
-    /// Its sources were not read, because those of the user took too long.
+    /// Its sources were not read, because reading the user's sources took too long.
     is_late: bool,
     read_at_ns: Option<u64>,
     used_at_ns: u64,
@@ -156,7 +156,7 @@ impl Default for Jit {
 }
 
 impl Jit {
-    /// Nothing is read yet.
+    /// A table without processes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -174,8 +174,8 @@ impl Jit {
         let interval = match (found, process.has_source()) {
             (Some(_), _) => REREAD_INTERVAL_NS,
             (None, false) => SEARCH_INTERVAL_NS,
-            // Each address is looked up once or a few times, and checking that nothing was added takes a system call
-            // or two. The time of a lookup may be long ago: when the process got these mappings.
+            // Each address is looked up once or a few times, and checking for additions takes a system call or two. The
+            // time of a lookup may be long ago: when the process got these mappings.
             (None, true) => 0,
         };
         if process.read_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= interval) {
@@ -308,7 +308,7 @@ impl Jit {
         self.processes.entry(pid).or_default()
     }
 
-    /// The process with its user, out of the table: what is added to it is counted beside it.
+    /// Takes the process with its user out of the table: additions are counted separately.
     fn take_process(&mut self, pid: u32) -> Process {
         if !self.processes.contains_key(&pid) {
             self.make_room();
@@ -318,7 +318,7 @@ impl Jit {
         process
     }
 
-    /// Drops a process if there are too many: that of the user with the most which was sampled longest ago.
+    /// Drops a process if there are too many: of the user with the most, the one sampled longest ago.
     fn make_room(&mut self) {
         if self.processes.len() < PROCESSES_MAX {
             return;
@@ -335,7 +335,7 @@ impl Jit {
         }
     }
 
-    /// Reads what was added to the files of a process.
+    /// Reads additions to the files of a process.
     fn read(&mut self, pid: u32) {
         let mut process = self.take_process(pid);
         let user = process.user();
@@ -407,7 +407,7 @@ impl Jit {
         }
     }
 
-    /// Whether code is at these addresses that memory said is what it was registered as.
+    /// Whether these addresses overlap code that memory has confirmed.
     fn has_confirmed(&self, process: &Process, range: &Range<u64>) -> bool {
         let is_confirmed = |symbol: JitSymbol| {
             let entry = self.names.get(symbol);
@@ -449,8 +449,8 @@ impl Jit {
                 }
             }
             if growing.offset == before {
-                // An incomplete line or record: the rest is not written yet. A full buffer without a line end will
-                // stay so.
+                // An incomplete line or record: the rest is not written yet. A full buffer without a line end stays
+                // incomplete.
                 growing.ended |= read == READ_BYTES;
                 self.counters.malformed += u64::from(growing.ended);
                 break;
@@ -459,8 +459,8 @@ impl Jit {
         Ok(())
     }
 
-    /// Drops what a perf map said. It says no times, as a jitdump does; what was registered or cached has names of its
-    /// own.
+    /// Drops the names from a perf map. It has no times, unlike a jitdump; registered and cached functions have their
+    /// own names.
     fn forget_perf_map(&mut self, process: &mut Process) {
         let names = &self.names;
         let is_of_map = |since_ns, symbol: JitSymbol| {
@@ -509,7 +509,7 @@ impl Jit {
         }
     }
 
-    /// Adds a range within the share of the user; false when there is no room.
+    /// Adds a range within the share of the user; false if there is no room.
     fn insert(
         &mut self,
         process: &mut Process,
@@ -526,7 +526,7 @@ impl Jit {
         }
         let before = process.table.len();
         let kept = Arc::make_mut(&mut process.table).insert(begin, size, time_ns, symbol);
-        // What it replaced, or its own place where it was not kept, is room again.
+        // Room of the ranges that it replaced, or its own if it was not kept, is free again.
         let surplus = (before + 1).saturating_sub(process.table.len());
         self.range_shares.give(user, surplus);
         self.names.release(surplus);
@@ -544,7 +544,7 @@ impl Jit {
 }
 
 impl Process {
-    /// Whether the process has any source that may have grown.
+    /// Whether the process has a source that may have grown.
     fn has_source(&self) -> bool {
         self.perf_map.is_some() || self.dump.is_some() || !self.descriptors.is_empty()
     }

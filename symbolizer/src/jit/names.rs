@@ -15,7 +15,7 @@ use super::JitSymbol;
 const NAMES_MAX: usize = 1 << 20;
 /// Most bytes of names of all processes.
 const NAME_BYTES_TOTAL_MAX: usize = 96 << 20;
-/// Fewer are not worth a search for those that are not used.
+/// Fewer released names do not justify a search for unused ones.
 const RELEASED_LEAST: usize = 4096;
 
 /// A name of generated code, with its source.
@@ -23,7 +23,7 @@ const RELEASED_LEAST: usize = 4096;
 pub(super) struct NameEntry {
     pub(super) name: Arc<str>,
     pub(super) source: NameSource,
-    /// Who answers for its room.
+    /// The user charged for it.
     user: u32,
 }
 
@@ -43,13 +43,13 @@ pub(super) enum NameSource {
 #[derive(Debug)]
 pub(super) struct Names {
     entries: Vec<Option<NameEntry>>,
-    /// Numbers of names that were given back.
+    /// Numbers of released names.
     free: Vec<JitSymbol>,
-    /// Those of files, which many processes have.
+    /// Names from files, which many processes share.
     by_name: FxHashMap<Arc<str>, JitSymbol>,
     shares: Shares,
     byte_shares: Shares,
-    /// Code that lost its name since those were last given back that are not used.
+    /// Code ranges that lost their name since unused names were last released.
     released: usize,
 }
 
@@ -60,7 +60,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// At most so many names of so many bytes.
+    /// At most this many names and bytes.
     pub(super) fn bounded(names: usize, bytes: usize) -> Self {
         Self {
             entries: Vec::new(),
@@ -76,7 +76,7 @@ impl Names {
         self.entries.get(symbol.0 as usize)?.as_ref()
     }
 
-    /// The number of a name that a file has; `None` when the user has no room for one more.
+    /// The number of a name from a file; `None` if the user has no room for one more.
     pub(super) fn of_file(&mut self, user: u32, name: &str) -> Option<JitSymbol> {
         if let Some(known) = self.by_name.get(name) {
             return Some(*known);
@@ -87,7 +87,7 @@ impl Names {
         Some(symbol)
     }
 
-    /// A number of its own for a name; `None` when the user has no room for one more.
+    /// A separate number for a name; `None` if the user has no room for one more.
     pub(super) fn add(&mut self, user: u32, name: Arc<str>, source: NameSource) -> Option<JitSymbol> {
         let next = u32::try_from(self.entries.len()).ok()?;
         if !self.shares.take(user, 1) {
@@ -110,19 +110,19 @@ impl Names {
         })
     }
 
-    /// Notes that so much code lost its name.
+    /// Counts code ranges that lost their name.
     pub(super) fn release(&mut self, ranges: usize) {
         self.released += ranges;
     }
 
-    /// Whether so much code lost its name that a search for names without code is worth its time: it costs as much as
-    /// there are names, and code with names.
+    /// Whether enough code lost its name to justify a search for unused names: its cost grows with the number of names,
+    /// and of code ranges.
     pub(super) fn has_unused(&self, ranges: usize) -> bool {
         let searched = self.entries.len() - self.free.len() + ranges;
         self.released >= RELEASED_LEAST.max(searched / 4)
     }
 
-    /// Gives back all names but these.
+    /// Releases all names but these.
     pub(super) fn keep(&mut self, used: impl Iterator<Item = JitSymbol>) {
         self.released = 0;
         let mut is_used = vec![false; self.entries.len()];

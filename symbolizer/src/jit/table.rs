@@ -34,8 +34,8 @@ pub(super) struct CodeTable {
 }
 
 impl CodeTable {
-    /// Adds code, which replaces all ranges that it overlaps. `begin + size` must not overflow and `size` must not be
-    /// 0. False when there is no room.
+    /// Adds code, replacing all ranges that it overlaps. `begin + size` must not overflow and `size` must not be 0.
+    /// False if there is no room.
     pub(super) fn insert(&mut self, begin: u64, size: u64, since_ns: u64, symbol: JitSymbol) -> bool {
         let end = begin + size;
         while let Some(overlapped) = self.last_before(end).filter(|code| code.end > begin) {
@@ -71,15 +71,15 @@ impl CodeTable {
         before_end.take_while(move |(_, code)| code.end > begin).map(|(_, code)| code.symbol)
     }
 
-    /// Keeps current ranges for which `keep` is true, by since when they hold, in nanoseconds, and their name; gives
-    /// how many it dropped.
+    /// Keeps current ranges for which `keep` is true, given their begin of validity in nanoseconds and their name;
+    /// returns how many were dropped.
     pub(super) fn retain(&mut self, keep: impl Fn(u64, JitSymbol) -> bool) -> usize {
         let before = self.present.len();
         self.present.retain(|_, code| keep(code.since_ns, code.symbol));
         before - self.present.len()
     }
 
-    /// The names of all code, also of what was replaced.
+    /// The names of all code, including replaced ranges.
     pub(super) fn symbols(&self) -> impl Iterator<Item = JitSymbol> {
         let ranges = self.present.values().chain(&self.replaced).map(|code| code.symbol);
         ranges.chain(self.by_index.values().copied())
@@ -97,7 +97,7 @@ impl CodeTable {
         self.by_index.get(&index).copied()
     }
 
-    /// Entries that it holds, replaced ranges aside: there are few of them.
+    /// Number of ranges, without replaced ones, which are few.
     pub(super) fn len(&self) -> usize {
         self.present.len() + self.by_index.len()
     }

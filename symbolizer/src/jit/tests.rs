@@ -166,7 +166,7 @@ fn a_sample_before_a_replacement_gets_the_old_name() {
     check(0x1180, 25, None);
 }
 
-/// There is one map for each process, and tests are threads of one.
+/// A process has one map, and tests are threads of one process.
 static MAP: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -197,7 +197,7 @@ fn names_beyond_a_users_share_are_counted_as_lost() {
 #[test]
 fn names_of_processes_that_are_gone_make_room() {
     let mut jit = Jit { names: Names::bounded(20_000, 1 << 20), ..Jit::new() };
-    // A week of processes that end: each has as many names of its own as one user may have.
+    // A week of processes that end: each uses as many names of its own as one user may have.
     for pid in 1..=10 {
         let mut process = Process { user: Some(1000), ..Process::default() };
         let named = (0..10_000).filter(|n| {
@@ -261,10 +261,10 @@ fn a_growing_map_is_read_from_where_it_ended() {
     assert_eq!(named(&mut jit, 0, 0x1008), Ok("first".into()));
     assert_eq!(named(&mut jit, 0, 0x2008), Err(NoSymbol::JitNotCovered));
     file.write_all(b"ond\n").unwrap();
-    // Additions count, whatever the time of the lookup.
+    // Additions are found, whatever the time of the lookup.
     assert_eq!(named(&mut jit, 0, 0x2008), Ok("second".into()));
     assert_eq!(jit.counters().entries, 2);
-    // What was registered has no part in the file.
+    // A registered function is not affected by the file.
     let source = NameSource::Registered { code_hash: 0, order: 0, is_confirmed: true };
     let mut process = jit.take_process(pid);
     let registered = jit.names.add(process.user(), "registered".into(), source).unwrap();

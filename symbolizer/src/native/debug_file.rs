@@ -28,7 +28,7 @@ pub struct DebugInfo {
     pub bytes_max: u64,
     /// Trusted folders with separate debug files; each may contain `.build-id/xx/yyyy.debug`.
     pub folders: Vec<PathBuf>,
-    /// Who is asked for debug information that this machine lacks; `None`: nobody.
+    /// Servers for debug information that this machine lacks; `None`: none.
     pub servers: Option<Servers>,
 }
 
@@ -47,11 +47,11 @@ impl Default for DebugInfo {
 pub(super) struct LocatedDebugFile {
     /// The module itself, or a separate file.
     pub(super) file: Arc<File>,
-    /// Only its symbols are used.
+    /// Only its symbol table is used.
     pub(super) symbols_only: bool,
     /// A user other than root and ourselves may have written it.
     pub(super) doubted: bool,
-    /// The file that it refers to.
+    /// Its supplementary file.
     pub(super) supplement: Option<File>,
 }
 
@@ -77,18 +77,18 @@ impl DebugInfo {
         by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?))
     }
 
-    /// The build to ask servers for: that of a file with neither debug information of its own nor, so far, a separate
-    /// file with any.
+    /// The build to request from servers: that of a file without debug information of its own and, so far, without a
+    /// separate file that has any.
     pub(super) fn wanted(&self, module: &Module, found: Option<&LocatedDebugFile>) -> Option<BuildId> {
         let has_debug =
             module.facts().sections.debug_info > 0 || found.is_some_and(|found| !found.symbols_only);
         let ModuleId::BuildId(id) = module.id() else { return None };
-        // The kernel's own is no file.
+        // The kernel's images are not files.
         let is_file = module.path().starts_with('/');
         (self.bytes_max > 0 && is_file && !has_debug).then_some(id)
     }
 
-    /// A file that a server sent: anybody may have written it.
+    /// A file from a server: anybody may have written it.
     pub(super) fn served(&self, file: File) -> Option<LocatedDebugFile> {
         let facts = ElfFacts::read(&file).ok()?;
         let symbols_only = !self.usable(&facts, false);
@@ -125,7 +125,7 @@ impl DebugInfo {
         })
     }
 
-    /// The file that debug information in a trusted folder refers to.
+    /// The supplementary file of debug information in a trusted folder.
     fn supplement(&self, path: &Path) -> Option<File> {
         let file = maps::open_path(path).ok()?;
         let sections = ElfFacts::read(&file).ok()?.sections;
@@ -138,7 +138,7 @@ impl DebugInfo {
         self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true))
     }
 
-    /// Searches where debuggers do: beside the module, in `.debug` beside it, and below the debug folders.
+    /// Searches the same places as debuggers: beside the module, in `.debug` beside it, and below the debug folders.
     fn by_link(&self, module: &str, link: &DebugLink) -> Option<LocatedDebugFile> {
         let name = OsStr::from_bytes(&link.name);
         let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
@@ -157,7 +157,7 @@ fn has_usable_symbols(facts: &ElfFacts) -> bool {
     s.symtab && !s.inflated && s.debug_link.is_none()
 }
 
-/// True for files of root and of the profiler's own user, who could do harm without debug information.
+/// True for files of root and of the profiler's own user, who could do harm even without debug information.
 fn is_owned_by_us(file: &File) -> bool {
     let us = rustix::process::geteuid().as_raw();
     file.metadata().is_ok_and(|meta| meta.uid() == 0 || meta.uid() == us)

@@ -35,8 +35,8 @@ const NAMES_MAX: usize = 1 << 16;
 /// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
 const LOADED_MAX: usize = 96;
 
-/// Calls of [`NativeSymbolizer::trim`] after which the tables of an unused module are dropped. Names stay cached, so a
-/// busy program needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
+/// Calls of [`NativeSymbolizer::trim`] after which an unused module's tables are dropped. Names stay cached, so a busy
+/// program needs new ones less and less often; reading a big library's tables again takes 0.1 s.
 const IDLE_TRIMS: u64 = 60;
 
 /// One function at an address.
@@ -71,21 +71,21 @@ pub struct NativeCounters {
     pub failed: u64,
 }
 
-/// Numbers of files that were opened for their symbols, in this process: none is used twice.
+/// Next key of opened files, unique in this process.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
 /// A module whose files are open.
 #[derive(Debug)]
 struct OpenModule {
-    /// Number of these files.
+    /// Key of these files.
     key: u64,
-    /// Whose word the module's own file is.
+    /// The author of the module's own file.
     author: Author,
     /// The module's own symbols.
     own: Arc<File>,
-    /// Debug information of it, or the symbols that it was stripped of.
+    /// Its debug information, or the symbols that were stripped from it.
     debug: Option<Arc<LocatedDebugFile>>,
-    /// Debug information that servers are asked for.
+    /// Its debug information from servers.
     served: DebuginfodState,
     /// Its debug information was counted.
     counted: bool,
@@ -95,20 +95,20 @@ struct OpenModule {
     trims: u64,
 }
 
-/// What servers have for a module.
+/// State of a module's debug information from servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DebuginfodState {
-    /// Nobody is asked.
+    /// Not requested.
     Unasked,
-    /// They are asked for this build.
+    /// Requested for this build.
     Awaited(BuildId),
     /// Debug information.
     Found,
-    /// None, which is why what has no name has none.
+    /// None, which is why unnamed code has no name.
     Missing(NoSymbol),
 }
 
-/// What a question needs of an [`OpenModule`].
+/// The part of an [`OpenModule`] that a query needs.
 struct SymbolFiles {
     key: u64,
     author: Author,
@@ -187,13 +187,13 @@ impl NativeSymbolizer {
         results.into_iter().map(|result| result.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
     }
 
-    /// Whether servers are asked for debug information of a module: its names may be better later.
+    /// Whether servers are being asked for debug information of a module: its names may be better later.
     pub fn is_awaited(&self, module: ModuleHandle) -> bool {
         let of = |files: &OpenModule| matches!(files.served, DebuginfodState::Awaited(_));
         matches!(self.loaded.get(&module), Some(Ok(files)) if of(files))
     }
 
-    /// Where servers were asked, what has no name says what became of that.
+    /// Replaces the reason of missing names by the outcome of asking servers, if they were asked.
     fn explain(&self, module: ModuleHandle, found: &mut [SymbolResult]) {
         let reason = match self.loaded.get(&module) {
             Some(Ok(OpenModule { served: DebuginfodState::Awaited(_), .. })) => NoSymbol::DebuginfodPending,
@@ -205,8 +205,8 @@ impl NativeSymbolizer {
         found.iter_mut().filter(|named| is_stripped(named)).for_each(|named| *named = Err(reason));
     }
 
-    /// Where the functions around addresses of one module begin, as far as its call frame information says so. For
-    /// addresses without a name: all of a function are one row then.
+    /// Beginnings of the functions around addresses of one module, as far as its call frame information has them. For
+    /// addresses without a name: all of a function then make one row.
     pub fn function_starts(
         &mut self,
         modules: &mut Modules,
@@ -214,7 +214,7 @@ impl NativeSymbolizer {
         addresses: &[Svma],
     ) -> Vec<Option<Svma>> {
         let none = vec![None; addresses.len()];
-        // A section that states a thousand times its size is left alone, as for names; so is a file that cost a reader.
+        // A file with an implausible compression ratio, or that cost a reader, is skipped, as for names.
         let inflated = modules.get(module).is_none_or(|of| of.facts().sections.inflated);
         let refused = matches!(self.loaded.get(&module), Some(Err(_)));
         if inflated || refused || addresses.is_empty() {
@@ -286,18 +286,18 @@ impl NativeSymbolizer {
         }
     }
 
-    /// From now on, this file is not read.
+    /// Refuses to read this file from now on.
     fn refuse(&mut self, module: ModuleHandle, reason: NoSymbol) {
         if reason == NoSymbol::SymbolShareSpent {
             tracing::debug!(module = module.number(), "symbols of a file are read later");
         } else {
-            // Without readers no file has symbols, and they are asked for again and again.
+            // Without readers no file has symbols, and the same error comes again and again.
             if reason != NoSymbol::NoSymbolReader || !std::mem::replace(&mut self.reported_no_reader, true) {
                 tracing::warn!(module = module.number(), reason = reason.key(), "a file gives no symbols");
             }
             self.counters.failed += 1;
         }
-        // Starting a reader may work the next time.
+        // A reader may start successfully the next time.
         if !matches!(reason, NoSymbol::NoSymbolReader | NoSymbol::SymbolShareSpent) {
             self.loaded.insert(module, Err(reason));
         }
@@ -350,7 +350,7 @@ impl NativeSymbolizer {
         }
     }
 
-    /// Uses what servers sent meanwhile.
+    /// Uses files that servers have sent meanwhile.
     fn take_served(&mut self, module: ModuleHandle) {
         let Self { loaded, debuginfod: Some(debuginfod), debug_info, symbols, .. } = self else { return };
         let Some(Ok(files)) = loaded.get_mut(&module) else { return };
@@ -360,7 +360,7 @@ impl NativeSymbolizer {
             Err(reason) => DebuginfodState::Missing(reason),
             Ok(file) => match debug_info.served(file) {
                 Some(found) => {
-                    // Its tables are read anew.
+                    // Its tables are read again.
                     symbols.forget(files.key);
                     (files.key, files.debug) =
                         (NEXT_KEY.fetch_add(1, Ordering::Relaxed), Some(Arc::new(found)));
@@ -374,7 +374,7 @@ impl NativeSymbolizer {
     fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<OpenModule, NoSymbol> {
         let own = modules.open(module)?;
         let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
-        // The reader would unpack a section that states a thousand times its size before it checks anything.
+        // The reader would unpack a section that states a thousand times its size before any check.
         if facts.facts().sections.inflated {
             return Err(NoSymbol::CorruptElf);
         }
@@ -413,8 +413,8 @@ impl NativeSymbolizer {
         }
     }
 
-    /// Releases unused memory; to be called about every second. True when tables were dropped, so that the allocator
-    /// may have memory to return to the system.
+    /// Releases unused memory; call it about every second. True if tables were dropped, so that the allocator may have
+    /// memory to return to the system.
     pub fn trim(&mut self) -> bool {
         self.trims += 1;
         let idle = |files: &OpenModule| self.trims.saturating_sub(files.trims) > IDLE_TRIMS;
@@ -432,12 +432,12 @@ impl NativeSymbolizer {
     }
 }
 
-/// Whether there may be another answer later.
+/// Whether the answer may change later.
 fn is_for_now(named: &SymbolResult) -> bool {
     named.as_ref().is_err_and(NoSymbol::may_be_named_later)
 }
 
-/// Whether a reader ended over a file, or had to be ended.
+/// Whether a reader ended, or had to be ended, because of a file.
 fn costs_a_reader(reason: NoSymbol) -> bool {
     matches!(reason, NoSymbol::SymbolsTookTooLong | NoSymbol::SymbolReaderEnded)
 }

@@ -45,7 +45,7 @@ pub struct ModuleCounters {
     pub shared: u64,
     /// Mappings whose file could not be used.
     pub refused: u64,
-    /// Files closed to stay within the bound, or since nobody maps them.
+    /// Files closed to stay within the bound, or because no process maps them.
     pub closed: u64,
     /// Files opened again.
     pub reopened: u64,
@@ -58,7 +58,7 @@ pub struct ModuleCounters {
 pub struct Modules {
     modules: ModuleTable,
     by_key: BoundedCache<FileKey, ModuleHandle>,
-    /// By identity, size and the one user who wrote the file.
+    /// By identity, size and the only user who can write the file.
     by_id: FxHashMap<(ModuleId, u64, u32), ModuleHandle>,
     refused: BoundedCache<FileKey, NoSymbol>,
     /// All processes have the same.
@@ -130,7 +130,7 @@ impl Modules {
         self.examine(file, key, user, mapping.path(), vec![link, mapping.path().to_path_buf()])
     }
 
-    /// A file that is mapped again after nobody had it is opened again: its path may lead to another one by now.
+    /// Reopens a file that is mapped again after no process mapped it: its path may lead to another one by now.
     fn open_again(&mut self, module: ModuleHandle, key: FileKey, pid: u32, mapping: &Mapping) {
         let is_closed = self.modules.get(module).is_some_and(|of| of.file.is_none() && of.key == key);
         if is_closed
@@ -185,7 +185,7 @@ impl Modules {
         self.by_id.retain(|_, handle| !gone.contains(handle));
     }
 
-    /// The vdso has no file: its bytes are copied to a file in memory, so that all modules are read alike.
+    /// The vdso has no file: its bytes are copied to a file in memory, so that all modules are read in the same way.
     fn open_vdso(&mut self, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
         let image = maps::vdso(mapping)?;
         if let Some(module) = self.vdso {
@@ -221,7 +221,7 @@ impl Modules {
         self.counters.examined += 1;
         let facts = ElfFacts::read(&file).and_then(|facts| Ok((facts.identity(&file)?, facts)));
         let (id, facts) = facts.inspect_err(|reason| self.refused.insert(key, *reason))?;
-        // A build-id is whatever its author wrote: a copy of libc with other names must not provide those of the real
+        // The author of a file chooses its build-id: a copy of libc with other names must not provide those of the real
         // one. So it counts only among files of one user, who can deceive nobody else, and with equal segments.
         let author = FileVersion::of(&file).ok().and_then(|version| version.author());
         let shared_as = author.map(|author| (id, facts.size, author));
@@ -405,7 +405,7 @@ mod tests {
             assert_eq!(modules.known(key), Some(Ok(module)));
             (module, version)
         };
-        // The user who can write the first file may have put other names into it.
+        // A user who can write the first file may have put other names into it.
         let (writable, _) = module("writable", 0o666);
         let (one, version) = module("one", 0o644);
         let (two, _) = module("two", 0o644);

@@ -27,35 +27,35 @@ const LE: LittleEndian = LittleEndian;
 const MODULE: &[u8] = b".go.module";
 /// The section that every Go program has since 1.13.
 const BUILD_INFO: &[u8] = b".go.buildinfo";
-/// The section in which other linkers gather data with relocations.
+/// The section in which other linkers put data with relocations.
 const RELOCATED: &[u8] = b".data.rel.ro";
-/// Most bytes of that one that are searched: as many as are read of a table.
+/// Most bytes of that section that are searched: as many as are read of a table.
 const RELOCATED_BYTES_MAX: u64 = 256 << 20;
 /// Words of the module up to the address of the text.
 const MODULE_WORDS: usize = 23;
 /// Bytes of the table's header.
 const HEADER_BYTES: u64 = 72;
-/// The word of the header that had the address of the text before Go 1.26.
+/// The word of the header with the address of the text section before Go 1.26.
 const TEXT_AT: u64 = 24;
-/// Bytes of one relocation (`Elf64_Rela`): place u64, type and symbol u64, addend i64.
+/// Bytes of one relocation (`Elf64_Rela`): offset u64, type and symbol u64, addend i64.
 const RELOCATION_BYTES: usize = 24;
 /// Most bytes of relocations read of a file: a Go program with 0.2 million functions has 50 MiB.
 const RELOCATIONS_BYTES_MAX: u64 = 256 << 20;
 
-/// Gives the bytes at a range of a file; `None` when they cannot be read.
+/// Returns the bytes at a range of a file; `None` if they cannot be read.
 pub(crate) type ReadFn<'f, 'r> = dyn Fn(Range<u64>) -> Option<Cow<'f, [u8]>> + 'r;
 
-/// Where a file has the table.
+/// The table's place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PclntabSection {
-    /// In the file.
+    /// Range in the file.
     pub(crate) range: Range<u64>,
-    /// Address of the text, where the table does not have it and something else says it.
+    /// Address of the text section, if the table lacks it and it was found elsewhere.
     pub(crate) text: Option<u64>,
 }
 
 impl PclntabSection {
-    /// Looks for the table. `headers`: the bytes of the file's headers and of the names of its sections; `read`: all
+    /// Searches for the table. `headers`: the bytes of the file's headers and of the names of its sections; `read`: all
     /// others.
     pub(crate) fn of(headers: &[u8], read: &ReadFn<'_, '_>) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
@@ -71,20 +71,20 @@ impl PclntabSection {
     }
 }
 
-/// Where a section is in the file, if it has bytes there.
+/// The range of a section in the file, if it has bytes there.
 fn range_of(section: &SectionHeader64<LittleEndian>) -> Option<Range<u64>> {
     let (begin, size) = section.file_range(LE)?;
     Some(begin..begin.checked_add(size)?)
 }
 
-/// What a table whose entries count from a text says.
+/// Facts from a table whose entries are relative to the text section.
 struct Entries {
     /// Its own address.
     address: u64,
-    /// It says where the text is.
+    /// It has the address of the text section.
     has_text: bool,
     functions: u64,
-    /// Where the first begins and the last ends, from the text on.
+    /// From the begin of the first function to the end of the last, relative to the text section.
     range: Range<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Entries {
         Some(Self { address, has_text: text != 0, functions, range: entry(0)?..entry(functions)? })
     }
 
-    /// The address of the text in a module, if it is this table's.
+    /// The address of the text section in a module, if it is this table's.
     fn text_in(&self, module: &[u64; MODULE_WORDS]) -> Option<u64> {
         let [table, .., entries, _, _, first, end, text] = *module;
         let is_ours = table == self.address && entries == self.functions + 1;
@@ -116,7 +116,7 @@ impl Entries {
     }
 }
 
-/// The parts of a file that may say where its text is.
+/// Parts of a file that may contain the address of its text section.
 struct File<'d, 'f, 'r> {
     sections: SectionTable<'d, FileHeader64<LittleEndian>, &'d [u8]>,
     read: &'r ReadFn<'f, 'r>,
@@ -127,8 +127,8 @@ impl<'d> File<'d, '_, '_> {
         self.sections.section_by_name(LE, name).map(|(_, section)| section)
     }
 
-    /// The table of Go 1.18 to 1.25 in a section with other data, where the system's linker puts it if the program may
-    /// be loaded anywhere: at the beginning of a header whose text the loader writes.
+    /// The table of Go 1.18 to 1.25 in a section with other data, where the system's linker puts it for
+    /// position-independent programs: found by a header whose text address the loader relocates.
     fn table_without_section(&self) -> Option<PclntabSection> {
         self.section(BUILD_INFO)?;
         let section = self.section(RELOCATED)?;
@@ -143,7 +143,7 @@ impl<'d> File<'d, '_, '_> {
         Some(PclntabSection { range, text })
     }
 
-    /// By the linker's data of the module.
+    /// From the linker's data of the module.
     fn text_of_module(&self, entries: &Entries) -> Option<u64> {
         let section = self.section(MODULE)?;
         let Range { start: begin, .. } = range_of(section)?;
@@ -158,14 +158,14 @@ impl<'d> File<'d, '_, '_> {
         })
     }
 
-    /// By what the loader would write into the header.
+    /// From the value that the loader would write into the header.
     fn text_of_loader(&self, entries: &Entries) -> Option<u64> {
         let mut text = [0];
         self.relocate(entries.address.checked_add(TEXT_AT)?, &mut text);
         text.into_iter().find(|text| *text != 0)
     }
 
-    /// Makes of words at an address what the loader makes of them, for a program that is loaded as it states.
+    /// Relocates words at an address like the loader, for a program loaded at its stated address.
     fn relocate(&self, address: u64, words: &mut [u64]) {
         let mut left = RELOCATIONS_BYTES_MAX;
         for section in self.sections.iter().filter(|section| section.sh_type(LE) == elf::SHT_RELA) {
@@ -186,10 +186,10 @@ impl<'d> File<'d, '_, '_> {
     }
 }
 
-/// Place and addend of a relocation that adds where the file was loaded, and nothing else.
+/// Offset and addend of a relocation that only adds the load bias.
 fn relative(relocation: &[u8]) -> Option<(u64, u64)> {
     let word = |number: usize| u64_at(relocation, 8 * number);
-    // Such a one has no symbol, so the upper half is zero.
+    // It has no symbol, so the upper half is zero.
     let is_relative =
         [elf::R_X86_64_RELATIVE, elf::R_AARCH64_RELATIVE].iter().any(|kind| word(1) == Some(kind.0.into()));
     Some((word(0)?, word(2)?)).filter(|_| is_relative)

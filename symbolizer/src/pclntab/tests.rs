@@ -4,7 +4,7 @@ use super::*;
 
 const TEXT: u64 = 0x40_1000;
 
-/// A function to write: entry, name, and pairs of a depth and the bytes for which it holds.
+/// A function to write: entry, name, and pairs of a depth and the bytes over which it holds.
 pub(crate) type FunctionSpec<'a> = (u64, &'a str, &'a [(i64, u32)]);
 
 /// A table in the form of Go 1.16, 1.18 or 1.20.

@@ -18,25 +18,25 @@ use object::ReadRef;
 use super::elf::{Elf, Extent, Symbol};
 use super::eval_ranges::jumps_out_of;
 
-/// How the names begin that CPython gives these functions (`TARGET` and `LABEL` in Python/ceval_macros.h).
+/// Prefix of CPython's names of these functions (`TARGET` and `LABEL` in Python/ceval_macros.h).
 const PREFIX: &str = "_TAIL_CALL_";
-/// How the name of an opcode's own function begins here.
+/// Prefix of our name of an opcode's own function.
 const OPCODE: &str = "_TAIL_CALL_opcode_";
 /// Entries of the table: an opcode is a byte.
 const OPCODES: usize = 256;
-/// An entry that so many opcodes share is that of those which do not exist.
+/// An entry shared by this many opcodes is that of undefined opcodes.
 const UNKNOWN_OPCODES: usize = 8;
 /// Most bytes decoded of one function; the largest seen has 6 KB.
 const FUNCTION_BYTES_MAX: u64 = 64 << 10;
 /// Most functions that the evaluation loop may call first.
 const CALLED_MAX: usize = 64;
-/// Most parts of functions: some hundred opcodes, the cold part of each, and what they have in common.
+/// Most parts of functions: some hundred opcodes, the cold part of each, and shared parts.
 const PARTS_MAX: usize = 2048;
 /// Most bytes of relocations; libpython has half a megabyte.
 const RELOCATIONS_MAX: u64 = 64 << 20;
 
-/// The parts of the functions, and their names, by stated address; empty for any other file. A number stands for the
-/// opcode, whose own name the file does not have.
+/// The parts of the functions, and their names, by stated address; empty for any other file. The opcode is shown by its
+/// number, since the file does not contain its name.
 pub(crate) fn opcode_functions<'a, R: ReadRef<'a>>(data: R) -> Vec<(Range<u64>, String)> {
     let found = Elf::parse(data).and_then(|elf| {
         let evaluation = elf.exported("_PyEval_EvalFrameDefault")?;
@@ -47,7 +47,7 @@ pub(crate) fn opcode_functions<'a, R: ReadRef<'a>>(data: R) -> Vec<(Range<u64>, 
     found.unwrap_or_default()
 }
 
-/// The first function that the evaluation loop calls which jumps through a table, and the table's stated address.
+/// The first function called by the evaluation loop that jumps through a table, and the table's stated address.
 fn table<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, evaluation: Symbol) -> Option<(u64, u64)> {
     let begin = evaluation.address;
     let end = begin.checked_add(evaluation.size.min(FUNCTION_BYTES_MAX))?;
@@ -64,7 +64,7 @@ fn table<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, evaluation: Symbol) -> Option<(u6
     })
 }
 
-/// The table that a function jumps through: eight bytes for each number, from an address relative to the instruction.
+/// The table that a function jumps through: eight bytes per entry, at an address relative to the instruction.
 fn jumped_through<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, extent: &Extent) -> Option<u64> {
     let mut bases: HashMap<Register, u64> = HashMap::new();
     for instruction in instructions(elf, decoded(extent)) {
@@ -87,12 +87,12 @@ fn jumped_through<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, extent: &Extent) -> Opti
     None
 }
 
-/// Where the table leads, by opcode; `None` when it is none.
+/// The targets of the table, by opcode; `None` if it is not such a table.
 fn entries<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, table: u64) -> Option<Vec<u64>> {
     let bytes = elf.bytes_at(table, OPCODES as u64 * 8).filter(|bytes| bytes.len() == OPCODES * 8)?;
     let mut entries: Vec<u64> =
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    // The dynamic linker writes addresses of files that may lie anywhere.
+    // In position-independent files the dynamic linker writes the addresses.
     for [at, info, addend] in relocations(elf) {
         /// `R_X86_64_RELATIVE` (System V ABI, table 4.9).
         const RELATIVE: u64 = 8;
@@ -105,7 +105,7 @@ fn entries<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, table: u64) -> Option<Vec<u64>>
     entries.iter().all(leads).then_some(entries)
 }
 
-/// Place, kind and addend of each relocation.
+/// Offset, type and addend of each relocation.
 fn relocations<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>) -> impl Iterator<Item = [u64; 3]> {
     let bytes = elf.section(".rela.dyn", RELOCATIONS_MAX).unwrap_or_default();
     bytes.as_chunks::<24>().0.iter().map(|relocation| {
@@ -114,7 +114,7 @@ fn relocations<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>) -> impl Iterator<Item = [u6
     })
 }
 
-/// The functions, their split-off parts, and those that they leave to without coming back.
+/// The functions, their split-off parts, and the functions that they jump to.
 fn parts<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, first: u64, entries: &[u64]) -> Vec<(Range<u64>, String)> {
     let mut opcodes: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (opcode, entry) in entries.iter().enumerate() {
@@ -128,7 +128,7 @@ fn parts<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, first: u64, entries: &[u64]) -> V
     waiting.push((first, format!("{PREFIX}start_frame")));
     let mut parts = Parts::default();
     parts.add(elf, waiting);
-    // What one opcode leaves to is a part of it that was split off; what several do is theirs together.
+    // The target of one opcode's jump is a split-off part of it; the target of several is shared by them.
     while !parts.left_to.is_empty() {
         let left_to = std::mem::take(&mut parts.left_to).into_iter().map(|(target, by)| match &*by {
             [one] => (target, one.clone()),
@@ -139,16 +139,16 @@ fn parts<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, first: u64, entries: &[u64]) -> V
     parts.found.into_iter().map(|(begin, (end, name))| (begin..end, name)).collect()
 }
 
-/// Parts of functions, by where they begin.
+/// Parts of functions, by begin.
 #[derive(Default)]
 struct Parts {
     found: BTreeMap<u64, (u64, String)>,
-    /// Beginnings of functions to which these leave, and by which names.
+    /// Beginnings of functions that these jump to, with the names of the functions that do.
     left_to: BTreeMap<u64, Vec<String>>,
 }
 
 impl Parts {
-    /// Adds functions, and the parts that are reached with their stack frame.
+    /// Adds functions, and the parts that are entered with their stack frame.
     fn add<'a, R: ReadRef<'a>>(&mut self, elf: &Elf<'a, R>, mut waiting: Vec<(u64, String)>) {
         let mut next = 0;
         while let Some((address, name)) = waiting.get(next).cloned() {
@@ -166,7 +166,7 @@ impl Parts {
                     waiting.push((target, name.clone()));
                     continue;
                 }
-                // What they leave to may call on.
+                // Their jump targets may make calls.
                 if !name.starts_with(OPCODE) || self.found.contains_key(&target) {
                     continue;
                 }
@@ -179,7 +179,7 @@ impl Parts {
     }
 }
 
-/// The part of a function that is decoded.
+/// The decoded part of a function.
 fn decoded(extent: &Extent) -> [u64; 2] {
     [extent.begin, extent.end.min(extent.begin.saturating_add(FUNCTION_BYTES_MAX))]
 }
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// As CPython does it: so many opcodes have a function of their own, and the unknown ones share the last entry.
+    /// Like CPython: this many opcodes have a function of their own, and undefined ones share the last entry.
     fn source(opcodes: usize) -> String {
         let mut text = "typedef long Opcode(unsigned char *, long);\nstatic Opcode *const TABLE[256];\n\
             __attribute__((noinline, cold)) static long error(unsigned char *at, long sum) { return sum + at[7] * 3; }\n"

@@ -25,7 +25,7 @@ use super::{Limits, NoTable, UnwindTable};
 /// library calls its first function well within them.
 pub const ENTRY_BYTES: u64 = 64;
 
-/// A part of a frame that holds in `from..to`.
+/// A part of a frame, used for `from..to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     from: u64,
@@ -41,7 +41,7 @@ pub(super) struct Slices {
     pub(super) debug_frame: Vec<Slice>,
     /// The entry point of the program and the end of its text segment.
     pub(super) entry: Option<(u64, u64)>,
-    /// What the runtime that the file belongs to says of its functions.
+    /// Rows from the runtime that the file belongs to.
     pub(super) runtimes: Runtimes,
 }
 
@@ -63,7 +63,7 @@ impl Slices {
         table_of(&pieces, &slices, limits, stats)
     }
 
-    /// Pieces of all sources, sorted and disjoint, and the slices that they are of.
+    /// The pieces of all sources, sorted and disjoint, and their slices.
     fn into_pieces(
         self,
         uncovered: Option<UncoveredCode<'_>>,
@@ -92,7 +92,7 @@ impl Slices {
             pieces = fill(&pieces, &derived);
             slices.push(slice);
         }
-        // Where the program starts alone is no table.
+        // The entry point alone does not make a table.
         if !has_frames || pieces.is_empty() {
             return Err(NoTable::NoFrames);
         }
@@ -100,7 +100,7 @@ impl Slices {
     }
 }
 
-/// The table of these pieces, of which there is one at least.
+/// The table of these pieces, of which there is at least one.
 fn table_of(
     pieces: &[Piece],
     slices: &[Slice],
@@ -137,7 +137,7 @@ fn table_of(
     })
 }
 
-/// `pieces` with what runtimes state in their gaps, and with what they mark in their place.
+/// `pieces` with the stated rows of runtimes in their gaps, and the marked ones in place of theirs.
 fn with_runtimes(
     Runtimes { marked, stated }: Runtimes,
     mut pieces: Vec<Piece>,
@@ -166,7 +166,7 @@ fn entry_slice(entry: u64, end: u64) -> Slice {
     }
 }
 
-/// Sorted, disjoint pieces of all frames of `slices`, the first of which has the number `first_slice`.
+/// Sorted, disjoint pieces of all frames of `slices`; the first slice has the number `first_slice`.
 fn cover(slices: &[Slice], first_slice: usize, stats: &mut BuildStats) -> Vec<Piece> {
     let frames = slices.iter().map(|slice| slice.frames.len()).sum();
     let mut pieces = Vec::with_capacity(frames);
@@ -188,12 +188,12 @@ fn cover(slices: &[Slice], first_slice: usize, stats: &mut BuildStats) -> Vec<Pi
     resolve(&pieces, stats)
 }
 
-/// Outer frames before inner ones; of equal ones the first in the file is last, so that it holds.
+/// Outer frames before inner ones; of equal ones the first in the file comes last, so that it prevails.
 fn order(piece: &Piece) -> (u64, Reverse<u64>, Reverse<(u32, u32)>) {
     (piece.from, Reverse(piece.to), Reverse((piece.slice, piece.frame)))
 }
 
-/// Splits overlapping pieces, sorted by [`order`], so that the last one holds. Linear: each piece is pushed and
+/// Splits overlapping pieces, sorted by [`order`], so that the last one prevails. Linear: each piece is pushed and
 /// popped once, and each iteration emits at most one piece.
 fn resolve(sorted: &[Piece], stats: &mut BuildStats) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::with_capacity(sorted.len() + 16);

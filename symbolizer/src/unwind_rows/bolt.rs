@@ -27,14 +27,14 @@ use super::new_rows::Rows;
 use super::sections::Sections;
 use super::uncovered::ReadAt;
 
-/// How sections are called that BOLT keeps of the program it was given; `strip` leaves them in place.
+/// Prefix of the sections that BOLT keeps of its input program; `strip` leaves them in place.
 const KEPT: &[u8] = b".bolt.org.";
-/// Largest function that is looked into: the largest of CPython 3.14 has 30 KiB.
+/// Largest function that is examined: the largest of CPython 3.14 has 30 KiB.
 const FUNCTION_BYTES_MAX: u64 = 256 << 10;
-/// Bytes of all that are looked into.
+/// Total bytes that are examined.
 const ALL_BYTES_MAX: u64 = 64 << 20;
 
-/// Rows that go before frame descriptions, if BOLT wrote the file.
+/// Rows that override frame descriptions, if BOLT wrote the file.
 pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -> Option<Slice> {
     if image.arch != Arch::X86_64 || frames.iter().all(|slice| slice.frames.is_empty()) {
         return None;
@@ -61,7 +61,7 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
     rows.finish()
 }
 
-/// Address and rule of each row of a function, if the stack is taken off and is there again.
+/// Address and rule of each row of a function, if it removes its stack frame and later has one again.
 fn doubtful(slice: &Slice, frame: &Frame) -> Option<Vec<(u64, Rule)>> {
     let rows = slice.rows.get(frame.rows())?;
     let rows: Option<Vec<(u64, Rule)>> = rows
@@ -77,13 +77,13 @@ fn doubtful(slice: &Slice, frame: &Frame) -> Option<Vec<(u64, Rule)>> {
     depths().skip(falls).any(|(before, after)| after > before).then_some(rows)
 }
 
-/// What holds where the rows of a function are wrong, as far as it follows from its instructions.
+/// The right rules where the rows of a function are wrong, as far as its instructions show them.
 fn corrected(code: &[u8], function: &Range<u64>, stated: &[(u64, Rule)]) -> Vec<(u64, u64, Rule)> {
     let wrong = contradicted(code, function.start, stated);
     if wrong.is_empty() {
         return Vec::new();
     }
-    // A part that was split off does not begin as a function does.
+    // A split-off part does not begin like a function.
     let at_entry = |(_, rule): &(u64, Rule)| rule.cfa == rule_kind::SP && rule.cfa_offset == 8;
     if !stated.first().is_some_and(at_entry) {
         return Vec::new();
@@ -99,7 +99,7 @@ fn corrected(code: &[u8], function: &Range<u64>, stated: &[(u64, Rule)]) -> Vec<
     parts.collect()
 }
 
-/// The rows that begin behind an instruction that does not change the stack, yet state another depth.
+/// The rows that begin after an instruction that does not change the stack, yet state another depth.
 fn contradicted(code: &[u8], begin: u64, stated: &[(u64, Rule)]) -> Vec<usize> {
     let by_sp = |rule: &Rule| rule.cfa == rule_kind::SP;
     let differs = |row: &usize| {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_row_behind_a_branch_is_corrected() {
         check(&CODE, &STATED, &[(0xa0_358a, 0xa0_35c6, 8)]);
-        // Where a right row follows, up to there.
+        // The correction ends at the next right row.
         let [first, second, third, wrong] = STATED;
         check(&CODE, &[first, second, third, wrong, (0xa0_35bf, 8)], &[(0xa0_358a, 0xa0_35bf, 8)]);
     }
@@ -185,7 +185,7 @@ mod tests {
     fn rows_that_agree_with_the_code_stay() {
         let [first, second, third, wrong] = STATED;
         check(&CODE, &[first, second, third], &[]);
-        // Behind a jump, in the middle of an instruction, or in a part that was split off.
+        // After a jump, in the middle of an instruction, or in a split-off part.
         check(&CODE, &[first, second, third, (0xa0_35bf, 16)], &[]);
         check(&CODE, &[first, second, third, (0xa0_3589, 16)], &[]);
         check(&CODE, &[(first.0, 16), second, third, wrong], &[]);

@@ -230,8 +230,8 @@ fn entry(
     (entry != 0 && (is_program || is_dynamic_linker().is_some())).then_some(entry)
 }
 
-/// How the name of a dynamic linker begins: `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld-musl-x86_64.so.1`.
-/// The kernel begins a program there.
+/// Prefix of the names of dynamic linkers: `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld-musl-x86_64.so.1`. The
+/// kernel starts programs there.
 const DYNAMIC_LINKER: &[u8] = b"ld-";
 
 /// `DF_1_PIE` of `DT_FLAGS_1`.

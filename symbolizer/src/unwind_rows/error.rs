@@ -39,13 +39,13 @@ pub enum NoTable {
     TooManyPages(usize),
     /// More different rules than [`Limits::rules`].
     TooManyRules(usize),
-    /// Building it took longer than any file may take.
+    /// Building it took longer than the limit for one file.
     TookTooLong,
-    /// The process that builds tables ended over this file, twice.
+    /// The table builder process ended twice because of this file.
     BuilderEnded,
-    /// The process that builds tables cannot be started.
+    /// The table builder process cannot be started.
     NoBuilder,
-    /// Tables of other files of its user took all the time that one user may have.
+    /// Tables of other files used up its user's time.
     ShareSpent,
 }
 

@@ -41,10 +41,10 @@ const INSTALLING: [&[u8]; 4] = [
     b"_Unwind_ForcedUnwind\0",
     b"_Unwind_Resume_or_Rethrow\0",
 ];
-/// Largest such function: GCC 12's have 928 bytes at most.
+/// Largest such function: GCC 12's have at most 928 bytes.
 const FUNCTION_BYTES_MAX: u64 = 16 << 10;
 
-/// Rows that go before frame descriptions, if the file is GCC's runtime.
+/// Rows that override frame descriptions, if the file is GCC's runtime.
 pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -> Option<Slice> {
     if image.arch != Arch::X86_64 {
         return None;
@@ -65,8 +65,8 @@ pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -
                 fp_offset,
                 ..Rule::default()
             };
-            // During the call the saved rbp is that of the caller or of the frame that catches, and nothing says which.
-            // Where that one needs it, the functions that it calls begin by saving it.
+            // During the call the saved rbp is that of the caller or of the catching frame, and nothing shows which. If
+            // that frame needs it, the functions that it calls begin by saving it.
             rows.push(call.start, call.end, rule(fp_kind::AT_CFA, -16));
             rows.push(call.end, end, rule(fp_kind::X86_AT_FP, 0));
             departure.into_iter().for_each(|departure| departure.push_rows(end, cfa, &mut rows));
@@ -80,29 +80,29 @@ pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -
 struct ContextInstall {
     /// The call that overwrites what the function saved.
     call: Range<u64>,
-    /// End of the instruction that overwrites the return address to the frame that catches.
+    /// End of the instruction that overwrites the return address to the catching frame.
     end: u64,
-    /// Where the context holds its CFA, as an offset from rbp.
+    /// Offset from rbp of the context's CFA.
     cfa: i32,
-    /// What follows, if it is understood.
+    /// The instructions after that, if understood.
     departure: Option<Departure>,
 }
 
-/// The last instructions of such a function: ends of some.
+/// Ends of the last instructions of such a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Departure {
-    /// Of the one that loads the rbp of the frame that catches.
+    /// Of the load of the catching frame's rbp.
     bp_loaded: u64,
-    /// Of the one that takes its stack pointer from rcx.
+    /// Of the move of rcx to the stack pointer.
     stack_taken: u64,
-    /// Of the one that takes the handler's address off the stack.
+    /// Of the pop of the handler's address.
     popped: u64,
-    /// Of the last; the same where that one is a `ret`.
+    /// Of the last one; the same if the pop is a `ret`.
     end: u64,
 }
 
 impl Departure {
-    /// Adds the rows from `begin` on. `cfa`: where the context holds its CFA.
+    /// Adds the rows from `begin` on. `cfa`: offset of the context's CFA.
     fn push_rows(&self, begin: u64, cfa: i32, rows: &mut Rows) {
         let rule = |register: usize, cfa_offset| Rule {
             cfa: rule_kind::X86_HANDLER,
@@ -151,7 +151,7 @@ fn installs(code: &[u8], address: u64) -> Option<ContextInstall> {
     None
 }
 
-/// What follows the store of the handler's address.
+/// The instructions after the store of the handler's address.
 fn departure(decoder: &mut Decoder<'_>) -> Option<Departure> {
     let bp_loaded = loop {
         let now = decoder.decode();
@@ -190,7 +190,7 @@ fn is_store_of_handler(instruction: &Instruction) -> bool {
         && instruction.memory_displacement64() == 8
 }
 
-/// The offset from rbp of what an instruction loads into this register.
+/// The offset from rbp of the value that an instruction loads into this register.
 fn loads(instruction: &Instruction, into: Register) -> Option<i32> {
     let is_load = instruction.mnemonic() == Mnemonic::Mov
         && instruction.op0_register() == into
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn last_instructions_that_differ_are_left_alone() {
         let departure_of = |code: &[u8]| installs(code, 0x1000).unwrap().departure;
-        // A `ret` takes the handler's address off the stack, too.
+        // A `ret` pops the handler's address too.
         let returning = [&CODE[..0x2f], &[0xc3]].concat();
         let expect = Departure { bp_loaded: 0x102c, stack_taken: 0x102f, popped: 0x1030, end: 0x1030 };
         assert_eq!(departure_of(&returning), Some(expect));
         for cut in 0x28..CODE.len() {
             assert_eq!(departure_of(&CODE[..cut]), None, "{cut} bytes");
         }
-        // Another place of rbp, another register for the stack, for the handler, for the jump.
+        // Another slot of rbp, another register for the stack, for the handler, for the jump.
         for (at, byte) in [(0x2b, 8), (0x2e, 0xc4), (0x2f, 0x5a), (0x31, 0xe2)] {
             let mut code = CODE.to_vec();
             code[at] = byte;

@@ -196,7 +196,7 @@ where
     S: UnwindSection<Bytes<'d>>,
     S::Offset: From<usize>,
 {
-    /// Parses the description of a frame, with what its CIE says of all its frames.
+    /// Parses the description of a frame, with the common data in its CIE.
     fn description(
         &mut self,
         offset: usize,

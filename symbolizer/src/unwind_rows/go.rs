@@ -36,7 +36,7 @@ use super::stats::{BuildStats, Count};
 use super::uncovered::ReadAt;
 use crate::pclntab::{Function, Pclntab};
 
-/// What is called here has no caller on the stack that it runs on. Assembler functions may have the suffix `.abi0`.
+/// Functions whose callees have no caller on their stack. Assembler functions may have the suffix `.abi0`.
 const OUTERMOST: [&[u8]; 6] = [
     b"runtime.goexit",
     b"runtime.mstart",
@@ -45,10 +45,10 @@ const OUTERMOST: [&[u8]; 6] = [
     b"runtime.rt0_go",
     b"runtime.systemstack",
 ];
-/// Where signal handlers return to.
+/// Return addresses of signal handlers.
 const SIGNAL_RETURN: [&[u8]; 2] = [b"runtime.sigreturn", b"runtime.sigreturn__sigaction"];
-/// They change to the thread's own stack, or back to the goroutine's, and keep rbp for as long: for the clocks of the
-/// vdso, for the runtime itself, and for C.
+/// Functions that switch to the thread's own stack, or back to the goroutine's, and keep rbp meanwhile: for the clocks
+/// of the vdso, for the runtime itself, and for C.
 const SWITCHING: [&[u8]; 6] = [
     b"runtime.nanotime1",
     b"runtime.walltime",
@@ -57,29 +57,29 @@ const SWITCHING: [&[u8]; 6] = [
     b"runtime.asmcgocall",
     b"runtime.cgocallback",
 ];
-/// It calls C, and keeps where the goroutine's stack pointer was: the stack may move before C returns.
+/// Calls C, and saves the goroutine's stack pointer as a depth: the stack may move before C returns.
 const CALLS_C: &[u8] = b"runtime.asmcgocall";
-/// They jump to a goroutine, whose stack they have taken already.
+/// Functions that jump to a goroutine, after switching to its stack.
 const RESUMING: [&[u8]; 2] = [b"gogo", b"runtime.gogo"];
 /// Most bytes of code that are read: Kubernetes' largest program has 50 MiB.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
-/// A rule and where it holds.
+/// A rule and its range.
 pub(super) type RangeRule = (Range<u64>, Rule);
 
-/// Where a function saves rbp, as all do that take some of the stack.
+/// The slot of rbp in functions with a stack frame: all of them save it.
 const SAVED: (u8, i32) = (fp_kind::AT_CFA, -16);
 
 /// Rows of a Go program.
 #[derive(Debug, Default)]
 pub(super) struct GoRows {
-    /// Functions that go before their frame descriptions.
+    /// Functions whose rows override frame descriptions.
     pub(super) marked: Option<Slice>,
-    /// Rows of functions that no frame description may cover.
+    /// Rows that only fill gaps of frame descriptions.
     pub(super) stated: Option<Slice>,
 }
 
-/// Reads the rows of a Go program. `headers`: the bytes of the file's headers; `file`: all others.
+/// The rows of a Go program. `headers`: the bytes of the file's headers; `file`: all others.
 pub(super) fn rows(
     table: &Pclntab<'_>,
     headers: &[u8],
@@ -94,7 +94,7 @@ pub(super) fn rows(
     for function in table.functions() {
         let range = function.range.clone();
         let inside = image.text_end(range.start).is_some_and(|end| range.end <= end.min(ADDRESS_MAX));
-        // Functions ascend; what does not is damaged.
+        // Functions ascend; one that does not is corrupt.
         if !inside || range.start < before {
             continue;
         }
@@ -108,7 +108,7 @@ pub(super) fn rows(
             stats.add(Count::OutermostMarked, u64::from(rule == END));
         } else if image.arch == Arch::X86_64 && marked.count() + stated.count() < limits.rows {
             let frame_pointer = code.and_then(|code| frame_pointer(table, &function, code));
-            // Frame descriptions say nothing of rbp, which counts as unchanged.
+            // Frame descriptions do not describe rbp, so it counts as unchanged.
             let rows = if frame_pointer.is_some() { &mut marked } else { &mut stated };
             let usual = usual(table, &function, frame_pointer.unwrap_or(FramePointer::Unknown));
             let all = overlay(usual, &switching.unwrap_or_default());
@@ -126,7 +126,7 @@ struct Code<'f> {
 }
 
 impl<'f> Code<'f> {
-    /// Nothing, when it cannot be read.
+    /// Empty if it cannot be read.
     fn of(table: &Pclntab<'_>, headers: &[u8], file: &'f dyn ReadAt) -> Self {
         let read = || {
             let range = table
@@ -146,12 +146,12 @@ impl<'f> Code<'f> {
     }
 }
 
-/// A name without the suffix for the convention by which the function is called.
+/// A name without the suffix of its calling convention.
 fn plain(name: &[u8]) -> &[u8] {
     name.strip_suffix(b".abi0").unwrap_or(name)
 }
 
-/// The rule that holds in all of a function with this name, if it is one of those.
+/// The rule for all of a function with this name, if it is a special one.
 fn rule_of(name: &[u8]) -> Option<Rule> {
     if OUTERMOST.contains(&plain(name)) {
         Some(END)
@@ -162,8 +162,8 @@ fn rule_of(name: &[u8]) -> Option<Rule> {
     }
 }
 
-/// Rules that hold while the function is on another stack than its caller, if it is known to change stacks, and if its
-/// instructions say how to get back.
+/// Rules for the time that the function is on another stack than its caller, if it is known to switch stacks, and if
+/// its instructions show the way back.
 fn switching(function: &Function<'_>, code: &[u8]) -> Option<Vec<RangeRule>> {
     let (name, begin) = (plain(function.name), function.range.start);
     if RESUMING.contains(&name) {
@@ -192,7 +192,7 @@ fn switching(function: &Function<'_>, code: &[u8]) -> Option<Vec<RangeRule>> {
     Some(overlay(rules, &calls.ranges.map(|range| (range, by_goroutine))))
 }
 
-/// `rows`, which ascend, with `over` in their place where that holds.
+/// Ascending `rows`, overridden by `over`.
 fn overlay(rows: Vec<RangeRule>, over: &[RangeRule]) -> Vec<RangeRule> {
     if over.is_empty() {
         return rows;
@@ -214,7 +214,7 @@ fn overlay(rows: Vec<RangeRule>, over: &[RangeRule]) -> Vec<RangeRule> {
     out
 }
 
-/// Where a function keeps its caller's frame pointer.
+/// Where a function saves its caller's frame pointer.
 fn frame_pointer(table: &Pclntab<'_>, function: &Function<'_>, code: &[u8]) -> Option<FramePointer> {
     let Some((range, depth)) = table.depths(function).find(|&(_, depth)| depth > 0) else {
         return Some(FramePointer::Unchanged);
@@ -223,7 +223,7 @@ fn frame_pointer(table: &Pclntab<'_>, function: &Function<'_>, code: &[u8]) -> O
     Some(go_code::frame_pointer(code, function.range.start, at, depth))
 }
 
-/// Rows of a function from the depths of its stack.
+/// Rows of a function from its stack depths.
 fn usual(table: &Pclntab<'_>, function: &Function<'_>, frame_pointer: FramePointer) -> Vec<RangeRule> {
     let mut rows = Vec::new();
     for (range, depth) in table.depths(function) {

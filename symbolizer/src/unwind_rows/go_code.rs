@@ -11,28 +11,28 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::instructions::instructions;
 
-/// Largest function whose instructions are followed: those of the runtime that change stacks have some hundred bytes.
+/// Largest function whose instructions are followed: those of the runtime that switch stacks have some hundred bytes.
 const FUNCTION_BYTES_MAX: usize = 4096;
 
-/// Where a function keeps the frame pointer of its caller.
+/// The location of the caller's frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramePointer {
     /// In rbp.
     Unchanged,
-    /// Right below its return address, from this address on.
+    /// Right below the return address, from this address on.
     SavedFrom(u64),
-    /// Nothing says where.
+    /// Unknown.
     Unknown,
 }
 
-/// `push %rbp; mov %rsp,%rbp`, since Go 1.21; the depth changes behind the first.
+/// `push %rbp; mov %rsp,%rbp`, since Go 1.21; the depth changes after the first.
 const PUSH_AND_MOVE: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
 /// `mov %rbp,disp8(%rsp)` and `mov %rbp,disp32(%rsp)`, without the offset.
 const STORE_NEAR: [u8; 4] = [0x48, 0x89, 0x6c, 0x24];
 const STORE_FAR: [u8; 4] = [0x48, 0x89, 0xac, 0x24];
 
-/// Where the function with this code, which has taken `depth` bytes of the stack for the first time when it is `at`
-/// bytes in, keeps its caller's frame pointer.
+/// Where the function with this code saves its caller's frame pointer. It has first taken `depth` bytes of the stack
+/// after `at` bytes of code.
 pub(super) fn frame_pointer(code: &[u8], begin: u64, at: usize, depth: u32) -> FramePointer {
     let pushed = at.checked_sub(1).and_then(|push| code.get(push..)).unwrap_or_default();
     if depth == 8 && pushed.starts_with(&PUSH_AND_MOVE) {
@@ -55,7 +55,7 @@ pub(super) fn frame_pointer(code: &[u8], begin: u64, at: usize, depth: u32) -> F
     }
 }
 
-/// Whether rbp has its caller's value at every instruction: what is written to it was taken from it.
+/// Whether rbp has its caller's value at every instruction, since only saved values are restored to it.
 fn keeps_rbp(code: &[u8], begin: u64) -> bool {
     let mut slots = Vec::new();
     code.len() <= FUNCTION_BYTES_MAX
@@ -92,19 +92,19 @@ fn is_at_rsp(instruction: &Instruction) -> bool {
         && instruction.segment_prefix() == Register::None
 }
 
-/// Takes its stack pointer from elsewhere.
+/// Whether it sets the stack pointer from elsewhere.
 fn takes_rsp(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Mov && instruction.op0_register() == Register::RSP
 }
 
-/// Behind the first instruction that takes another stack.
+/// The address after the first instruction that switches stacks.
 pub(super) fn takes_stack(code: &[u8], begin: u64) -> Option<u64> {
     let code = code.get(..FUNCTION_BYTES_MAX).unwrap_or(code);
     instructions(code, begin).find(takes_rsp).map(|instruction| instruction.next_ip())
 }
 
-/// Where in a function that changes stacks rbp leads to its frame, on the stack of its caller: between setting it and
-/// restoring its caller's. `None` if it changes no stacks, or sets no such frame.
+/// The ranges of a stack-switching function in which rbp leads to its frame on the caller's stack: between setting rbp
+/// and restoring it. `None` if it switches no stacks, or sets no such frame.
 pub(super) fn keeps_frame(code: &[u8], begin: u64) -> Option<Vec<Range<u64>>> {
     if code.len() > FUNCTION_BYTES_MAX {
         return None;
@@ -130,7 +130,7 @@ pub(super) fn keeps_frame(code: &[u8], begin: u64) -> Option<Vec<Range<u64>>> {
             now.flow_control(),
             FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
         ) {
-            // What follows is jumped to from where there was a frame.
+            // The following code is reached by a jump from code with a frame.
             framed = Some(now.next_ip());
         }
         before = now;
@@ -140,7 +140,7 @@ pub(super) fn keeps_frame(code: &[u8], begin: u64) -> Option<Vec<Range<u64>>> {
     (switches && !left.is_empty()).then_some(left)
 }
 
-/// The end of a prologue: rbp now leads to where its caller's is.
+/// The end of a prologue: rbp now points to the caller's rbp.
 fn sets_frame(before: &Instruction, now: &Instruction) -> bool {
     let is_rbp = now.op0_register() == Register::RBP;
     match (before.mnemonic(), now.mnemonic()) {
@@ -155,18 +155,18 @@ fn sets_frame(before: &Instruction, now: &Instruction) -> bool {
     }
 }
 
-/// What a function leaves at its stack pointer while C runs.
+/// Values that a function keeps at its stack pointer while C runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CgoCalls {
-    /// Offset of the goroutine, or of zero where it was on the thread's own stack.
+    /// Offset of the goroutine, or of zero if it was on the thread's own stack.
     pub(super) goroutine: i32,
-    /// Offset of how far its stack pointer was below the end of its stack, or of the stack pointer.
+    /// Offset of the depth of its stack pointer below the end of its stack, or of the stack pointer.
     pub(super) depth: i32,
-    /// Where both are there: calls from a goroutine, and from the thread's own stack.
+    /// Where both are valid: calls from a goroutine, and from the thread's own stack.
     pub(super) ranges: [Range<u64>; 2],
 }
 
-/// What `asmcgocall` leaves on the stack, if both of its calls leave it in the same place.
+/// The values that `asmcgocall` keeps on the stack, if both of its calls use the same slots.
 pub(super) fn calls_c(code: &[u8], begin: u64) -> Option<CgoCalls> {
     let code = code.get(..FUNCTION_BYTES_MAX).unwrap_or(code);
     let all: Vec<_> = instructions(code, begin).collect();
@@ -252,7 +252,7 @@ mod tests {
             0xd0, 0x48, 0x8b, 0x74, 0x24, 0x28, 0x48, 0x89, 0xf4, 0x89, 0x44, 0x24, 0x18, 0xc3,
         ],
     ];
-    /// `nanotime1` of the same.
+    /// `nanotime1` of the same versions.
     const CLOCK: [&[u8]; 2] = [
         &[
             0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x49, 0x89, 0xe4, 0x49, 0x8b, 0x5e, 0x30, 0x48,
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_part_of_a_function_with_a_frame_is_found() {
-        // Its caller's frame pointer is restored before the last instructions, which others follow.
+        // The caller's frame pointer is restored before the last instructions.
         let end = CLOCK.map(|code| 0x1000 + code.len() as u64);
         assert_eq!(keeps_frame(CLOCK[0], 0x1000), Some(vec![0x1004..0x10a4, 0x10a5..end[0]]));
         assert_eq!(keeps_frame(CLOCK[1], 0x1000), Some(vec![0x100e..0x10aa, 0x10af..end[1]]));

@@ -27,22 +27,22 @@ use super::stats::{BuildStats, Count};
 use super::uncovered::ReadAt;
 
 /// `greenlet::UserGreenlet::inner_bootstrap`, mangled, without its parameters: it runs on the stack of the new greenlet
-/// and never returns. Below it the stack is that of whoever runs now.
+/// and never returns. The stack below it belongs to whichever greenlet runs.
 const OUTERMOST: &[u8] = b"_ZN8greenlet12UserGreenlet15inner_bootstrap";
-/// `greenlet::Greenlet::g_switchstack()`, which calls what changes stacks; that has no dynamic symbol.
+/// `greenlet::Greenlet::g_switchstack()`, which calls the function that switches stacks; that has no dynamic symbol.
 const SWITCHING: &[u8] = b"_ZN8greenlet8Greenlet13g_switchstackEv";
-/// What any release exports: the initializer of its module.
+/// Export of all releases: the initializer of the module.
 const MODULE: &[u8] = b"PyInit__greenlet\0";
-/// Up to 1.x, the function in which a new greenlet begins, and the one that calls what changes stacks. They have no
+/// Up to 1.x, the function in which a new greenlet begins, and the one that calls the stack switch. They have no
 /// dynamic symbols, so a stripped library is walked like any other; the wheels on PyPI are not stripped.
 const INITIAL_C: &[u8] = b"g_initialstub\0";
 const SWITCHING_C: &[u8] = b"g_switchstack\0";
-/// Bytes of a callee that are read: what changes stacks has 135.
+/// Bytes of a callee that are read: the stack switch has 135.
 const CALLEE_BYTES: u64 = 256;
-/// Most bytes of the function that calls it: those of greenlet 3 have 1837 at most.
+/// Most bytes of its caller: those of greenlet 3 have at most 1837.
 const CALLER_BYTES_MAX: u64 = 16 << 10;
 
-/// Rows that go before frame descriptions, if this is `greenlet`'s library.
+/// Rows that override frame descriptions, if this is `greenlet`'s library.
 pub(super) fn rows(
     sections: &Sections<'_>,
     file: &dyn ReadAt,
@@ -82,7 +82,7 @@ fn new_stack(function: &Range<u64>, sections: &Sections<'_>, file: &dyn ReadAt) 
     code.map(|code| greenlet_c::new_stack(&code, function.start)).unwrap_or_default()
 }
 
-/// Where what this function calls, or itself, has a greenlet's stack without its words.
+/// Where this function or a callee of it is on a greenlet's stack whose content is not restored yet.
 fn restoring(
     caller: &Range<u64>,
     sections: &Sections<'_>,
@@ -100,7 +100,7 @@ fn restoring(
     without_words(&code, caller.start).or_else(|| calls(&code, caller.start).find_map(of_callee))
 }
 
-/// From behind `add %r,%rsp`, which `add %r,%rbp` and a call follow, to the end of that call.
+/// The range from after `add %r,%rsp`, which `add %r,%rbp` and a call follow, to the end of that call.
 fn without_words(code: &[u8], begin: u64) -> Option<Range<u64>> {
     let mut before = [Instruction::default(); 2];
     for now in instructions(code, begin).take_while(|now| !now.is_invalid()) {

@@ -18,17 +18,17 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::instructions::instructions;
 
-/// Instructions between the call and the comparison with its result: compilers clear a register there.
+/// Instructions between the call and the test of its result: compilers clear a register there.
 const BETWEEN_MAX: usize = 3;
 
-/// The parts of the function that run on the new greenlet's stack, ascending; none where that is not clear.
+/// The parts of the function that run on the new greenlet's stack, ascending; none if unclear.
 pub(super) fn new_stack(code: &[u8], begin: u64) -> Vec<Range<u64>> {
     let all: Vec<Instruction> = instructions(code, begin).take_while(|now| !now.is_invalid()).collect();
     let branches = all.windows(2).enumerate().filter_map(|(at, pair)| branch(&all[..at], pair));
     branches.filter_map(|target| reached(&all, target)).next().unwrap_or_default()
 }
 
-/// Where it goes on if what was called just before gave 1.
+/// Where execution continues if the preceding call returned 1.
 fn branch(before: &[Instruction], pair: &[Instruction]) -> Option<u64> {
     let [compares, jumps] = pair else { return None };
     let with_one = compares.mnemonic() == Mnemonic::Cmp
@@ -47,7 +47,7 @@ fn branch(before: &[Instruction], pair: &[Instruction]) -> Option<u64> {
     }
 }
 
-/// All that is reached from an instruction within the function; `None` if some of it returns or is not known.
+/// All code reachable from an instruction within the function; `None` if some of it returns or is unknown.
 fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
     let position = |address| all.binary_search_by_key(&address, Instruction::ip).ok();
     let mut is_reached = vec![false; all.len()];
@@ -57,7 +57,7 @@ fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
             continue;
         }
         let now = &all[at];
-        // A part that was split off is elsewhere.
+        // A split-off part is elsewhere.
         let jumps_to = || position(now.near_branch_target());
         match now.flow_control() {
             FlowControl::Return | FlowControl::IndirectBranch => return None,
@@ -67,7 +67,7 @@ fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
                 waiting.extend(position(now.next_ip()));
             }
             FlowControl::Exception => {}
-            // What does not come back has other code behind it, or none.
+            // A call that does not return is followed by other code, or none.
             _ => waiting.extend(position(now.next_ip())),
         }
     }
@@ -85,7 +85,7 @@ fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
 mod tests {
     use super::new_stack;
 
-    /// As `g_initialstub` of greenlet 1.1.3, without what it does in between.
+    /// Like `g_initialstub` of greenlet 1.1.3, without the irrelevant instructions.
     #[rustfmt::skip]
     const CODE: [u8; 35] = [
         0xe8, 0x10, 0, 0, 0, // 1000: call 1015
@@ -114,20 +114,20 @@ mod tests {
     #[test]
     fn parts_behind_the_switch_are_found() {
         check(&[], Some(0x1013..0x1023));
-        // The other way round: `jne 1022` leaves what does not return behind it.
+        // Inverted: `jne 1022` is followed by the code that does not return.
         check(&[(0x0c, 0x75), (0x0d, 0x14), (0x12, 0x90)], Some(0x100e..0x1023));
     }
 
     #[test]
     fn code_that_returns_or_compares_otherwise_has_none() {
-        // Another result, another register, a branch to what returns, no call before.
+        // Another result, another register, a branch to code that returns, no call before.
         check(&[(0x0b, 0x02)], None);
         // With memory instead: `nop; cmp (%rbx),%eax`.
         check(&[(0x09, 0x90), (0x0a, 0x3b), (0x0b, 0x03)], None);
         check(&[(0x0a, 0xf9)], None);
         check(&[(0x0d, 0x00)], None);
         check(&[(0x00, 0xb8)], None);
-        // One of its ways returns, or leads to an unknown place.
+        // One path returns, or leads to an unknown address.
         check(&[(0x21, 0xc3), (0x22, 0x90)], None);
         check(&[(0x18, 0xff), (0x19, 0xe0)], None);
         // A branch into the middle of an instruction.

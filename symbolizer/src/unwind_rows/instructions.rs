@@ -5,12 +5,12 @@
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
-/// All instructions; those behind an invalid one mean nothing.
+/// All instructions; those after an invalid one are meaningless.
 pub(super) fn instructions(code: &[u8], begin: u64) -> impl Iterator<Item = Instruction> {
     Decoder::with_ip(64, code, begin, DecoderOptions::NONE).into_iter()
 }
 
-/// Direct calls: the end of each, and what it calls.
+/// Direct calls: the end of each, and its target.
 pub(super) fn calls(code: &[u8], begin: u64) -> impl Iterator<Item = (u64, u64)> {
     let direct =
         |now: &Instruction| now.mnemonic() == Mnemonic::Call && now.op0_kind() == OpKind::NearBranch64;

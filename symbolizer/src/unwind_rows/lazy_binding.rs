@@ -27,17 +27,17 @@ use super::new_rows::Rows;
 use super::sections::Sections;
 use super::uncovered::ReadAt;
 
-/// Bytes above the return address where such code begins: the entry of the PLT has pushed the library and the number of
-/// the function.
+/// Bytes above the return address at the entry of such code: the PLT entry has pushed the library and the number of the
+/// function.
 const PUSHED_BY_PLT: i32 = 16;
-/// Largest such function: glibc 2.36's have 1003 bytes at most.
+/// Largest such function: glibc 2.36's have at most 1003 bytes.
 const FUNCTION_BYTES_MAX: u64 = 4 << 10;
-/// Most functions of a file that are looked into: glibc has six.
+/// Most functions of a file that are examined: glibc has six.
 const FUNCTIONS_MAX: usize = 16;
 /// Bytes of a callee that are read: it has saved rbx by then.
 const PROLOGUE_BYTES: u64 = 64;
 
-/// Rows that go before frame descriptions, if the file is a dynamic linker.
+/// Rows that override frame descriptions, if the file is a dynamic linker.
 pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -> Option<Slice> {
     if image.arch != Arch::X86_64 {
         return None;
@@ -66,7 +66,7 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
     rows.finish()
 }
 
-/// The code of a frame to which the PLT jumps, and its rule with the CFA in rbx.
+/// The code of a frame to which the PLT jumps, and its rule, with the CFA in rbx.
 fn binding(slice: &Slice, frame: &Frame) -> Option<(Range<u64>, Rule)> {
     let rule_of = |&row: &u64| slice.rules.get(usize::from(unpack(row).1)).copied();
     let rows = slice.rows.get(frame.rows())?;
@@ -81,12 +81,12 @@ fn binding(slice: &Slice, frame: &Frame) -> Option<(Range<u64>, Rule)> {
     is_supported.then_some((frame.begin..frame.end, in_rbx))
 }
 
-/// The rule of a frame with that rule, where its callee saved rbx at `slot`.
+/// The rule for a frame with that rule whose callee saved rbx at `slot`.
 fn of_caller(rule: Rule, slot: i32) -> Rule {
     Rule { cfa: rule_kind::X86_SAVED_RBX, cfa_offset: slot, addend: rule.cfa_offset, ..rule }
 }
 
-/// Where a function saves its caller's rbx, as an offset from the stack pointer that the caller had.
+/// The slot of the caller's rbx in a function, as an offset from the caller's stack pointer.
 fn saves_rbx(code: &[u8], begin: u64) -> Option<i32> {
     // The return address.
     let mut depth = 8;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_place_of_a_saved_rbx_is_found() {
         assert_eq!(saves_rbx(FIXUP, 0x1000), Some(-40));
-        // endbr64 before it, as distributions for shadow stacks have it.
+        // With a preceding endbr64, as in distributions with shadow stacks.
         let marked = [&[0xf3, 0x0f, 0x1e, 0xfa][..], FIXUP].concat();
         assert_eq!(saves_rbx(&marked, 0x1000), Some(-40));
     }

@@ -25,7 +25,7 @@ impl Rows {
         Self { slice, interner: Interner::new(RULES_MAX) }
     }
 
-    /// Adds a row; it belongs to the frame before it when that ends here. False when there are too many rules.
+    /// Adds a row, to the previous frame if that ends here. False if there are too many rules.
     pub(super) fn push(&mut self, begin: u64, end: u64, rule: Rule) -> bool {
         let Ok(number) = self.interner.number(rule) else { return false };
         let row = self.slice.rows.len() as u32;

@@ -16,17 +16,17 @@ use crate::pclntab::{Pclntab, PclntabSection};
 /// Largest table of Go functions that is read: Kubernetes' largest program has 40 MiB.
 const PCLNTAB_BYTES_MAX: u64 = 256 << 20;
 
-/// What runtimes say.
+/// Rows from runtimes.
 #[derive(Debug, Default)]
 pub(super) struct Runtimes {
-    /// Functions that go before their frame descriptions.
+    /// Functions whose rows override frame descriptions.
     pub(super) marked: Option<Slice>,
-    /// Rows of functions that no frame description may cover.
+    /// Rows that only fill gaps of frame descriptions.
     pub(super) stated: Option<Slice>,
 }
 
 impl Runtimes {
-    /// Reads what there is. `headers`: the bytes of the file's headers; `file`: all others.
+    /// Reads the tables of known runtimes. `headers`: the bytes of the file's headers; `file`: all others.
     pub(super) fn read(
         headers: &[u8],
         file: &dyn ReadAt,

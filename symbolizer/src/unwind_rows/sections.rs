@@ -16,15 +16,14 @@ use super::uncovered::ReadAt;
 
 const LE: LittleEndian = LittleEndian;
 
-/// Largest dynamic symbol table, and largest table of its names, in which `greenlet` is looked for: its own have 15
-/// KiB.
+/// Largest dynamic symbol table, and largest table of its names, searched for `greenlet`: its own have 15 KiB.
 const DYNAMIC_BYTES_MAX: u64 = 256 << 10;
 /// Most names of sections: a program has some fifty.
 const NAMES_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
 const SYMBOL_BYTES: usize = 24;
 
-/// The functions among the dynamic symbols whose name, with all that follows it in the table, is wanted; by address.
+/// The functions among the dynamic symbols whose name, with the rest of the name table, is wanted; by address.
 pub(super) fn dynamic_functions(
     sections: &Sections<'_>,
     file: &dyn ReadAt,
@@ -34,7 +33,7 @@ pub(super) fn dynamic_functions(
     functions(sections, elf::SHT_DYNSYM, file, image, is_wanted)
 }
 
-/// The same among the symbols that are no use to the dynamic linker, which `strip` takes away. Only small tables are
+/// The same among the static symbols, which the dynamic linker does not need and `strip` removes. Only small tables are
 /// read.
 pub(super) fn local_functions(
     sections: &Sections<'_>,
@@ -75,7 +74,7 @@ fn functions(
 #[derive(Default)]
 pub(super) struct Sections<'d> {
     list: &'d [SectionHeader64<LittleEndian>],
-    /// The one that holds the names of all.
+    /// The section with the names of all.
     names: Option<&'d SectionHeader64<LittleEndian>>,
 }
 
@@ -87,7 +86,7 @@ impl<'d> Sections<'d> {
         Some(Self { list, names })
     }
 
-    /// Whether a section has a name that begins so.
+    /// Whether a section has a name with this prefix.
     pub(super) fn any_named(&self, file: &dyn ReadAt, begin: &[u8]) -> bool {
         let Some(names) = self.names.and_then(|names| contents(names, file, NAMES_BYTES_MAX)) else {
             return false;
@@ -110,7 +109,7 @@ impl<'d> Sections<'d> {
     }
 }
 
-/// The bytes of a section that is stored as it is, up to `most`.
+/// The bytes of an uncompressed section, up to `most`.
 fn contents<'f>(
     section: &SectionHeader64<LittleEndian>,
     file: &'f dyn ReadAt,
@@ -120,7 +119,7 @@ fn contents<'f>(
     bytes_at(begin..begin.checked_add(size)?, file, most)
 }
 
-/// The bytes at a range of the file, if there are any and no more than `most`.
+/// The bytes at a range of the file, if there are any, and at most `most`.
 pub(super) fn bytes_at(range: Range<u64>, file: &dyn ReadAt, most: u64) -> Option<Cow<'_, [u8]>> {
     let size = range.end.saturating_sub(range.start);
     (1..=most).contains(&size).then(|| file.read_at(range))?

@@ -103,7 +103,7 @@ fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     let (names_at, names_bytes) = strings.file_range(LE)?;
     let names = data.read_bytes_at(names_at, names_bytes).ok()?;
     let table = header.e_shoff(LE);
-    // BOLT and patchelf put them behind everything else. (`program_headers` fails without any.)
+    // BOLT and patchelf put them after everything else. (`program_headers` fails without any.)
     let (segments_at, segments) = (header.e_phoff(LE), header.program_headers(LE, data).unwrap_or_default());
     let mut ranges = vec![
         table..table.checked_add(size_of_val(sections) as u64)?,
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(sparse.unwind_table().unwrap(), whole);
     }
 
-    /// As BOLT leaves them, which rustc and libLLVM are made with.
+    /// As BOLT writes them, which rustc and libLLVM are built with.
     #[test]
     fn program_headers_behind_everything_else_are_read() {
         let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();

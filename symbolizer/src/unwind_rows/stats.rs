@@ -33,9 +33,9 @@ pub enum Count {
     UnreadableSections,
     /// 1 when the entry point has no frame description and is marked as the outermost frame.
     EntryMarked,
-    /// Functions in which a runtime begins a stack of its own.
+    /// Functions at which a runtime begins a separate stack.
     OutermostMarked,
-    /// Rows from the depths that Go keeps of its functions (used or not).
+    /// Rows from Go's table of stack depths (used or not).
     GoRows,
     /// Functions without a frame description for which rows were derived.
     DerivedFunctions,

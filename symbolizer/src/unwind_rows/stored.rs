@@ -42,7 +42,7 @@ pub struct StoredTable {
     header: Header,
 }
 
-/// A file from its first byte on, wherever its own position is.
+/// A file read from its start, independent of its position.
 struct FileBytes<'f> {
     file: &'f File,
     at: u64,
@@ -72,7 +72,7 @@ struct Header {
     sum: Hasher,
 }
 
-/// The checksum of blocks that were read and are valid, for [`StoredTable::is_complete`].
+/// The checksum of valid blocks that were read, for [`StoredTable::is_complete`].
 #[derive(Clone, Debug)]
 pub struct BlockChecksum(Hasher);
 

@@ -31,8 +31,8 @@ const READ_GAP: u64 = 4096;
 /// Most different rules derived for one file: the table of all executables has room for 128 Ki.
 const RULES_MAX: usize = 8192;
 
-/// How names of V8's builtins begin. They take arguments off the stack of whoever calls them and push others, so that
-/// depths found in one say nothing of those behind a call; all keep frame pointers, by which they are walked.
+/// Prefix of V8's builtins. They pop arguments off their caller's stack and push others, so depths found in one are
+/// useless after a call; all keep frame pointers, by which they are walked.
 const V8_BUILTIN: &[u8] = b"Builtins_";
 
 /// Random access to the bytes of a file.
@@ -159,7 +159,7 @@ impl UncoveredCode<'_> {
         let name = symbol.first_chunk().map_or(0, |name| u64::from(u32::from_le_bytes(*name)));
         let length = V8_BUILTIN.len() as u64;
         let begins = || {
-            // A name that reaches the end of the table sooner is another.
+            // A name that reaches the end of the table earlier is another one.
             let (begin, _) = names.filter(|&(_, bytes)| name + length <= bytes)?;
             let begin = begin.checked_add(name)?;
             self.file.read_at(begin..begin.checked_add(length)?)

@@ -38,7 +38,7 @@ impl Process {
         let kernels: Vec<Arc<KernelOrigin>> =
             of_cache.into_iter().filter_map(|index| self.thunk_in(index, module, thunk, fused)).collect();
         let origin = among(Compiler::Xla, &kernels)?;
-        // All modules have the same name, so an origin that lists them would say nothing.
+        // All modules have the same name, so an origin that lists them would be useless.
         if origin.ops.is_empty() && kernels.iter().any(|kernel| !kernel.ops.is_empty()) {
             return Err(NoOrigin::Ambiguous);
         }

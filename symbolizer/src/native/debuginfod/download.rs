@@ -20,15 +20,15 @@ use super::servers::ServerUrl;
 pub(super) const PROGRAM: &str = "curl";
 /// The user and group `nobody`.
 const NOBODY: u32 = 65_534;
-/// What must come of a file in the time that [`Terms::patience`] grants, as for elfutils.
+/// Minimum of a file received within [`Terms::patience`], as for elfutils.
 const PROGRESS_BYTES: u64 = 100 << 10;
 /// Longest time to reach a server, seconds.
 const CONNECT_SECONDS: &str = "10";
-/// What the program is given beyond its own limit of time until it is ended.
+/// Time beyond the program's own limit before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 /// Interval of checks whether it has exited.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Variables that say how to reach servers, and whom to believe.
+/// Variables for reaching servers, and for trusted certificates.
 const PASSED_ON: [&str; 12] = [
     "PATH",
     "http_proxy",
@@ -52,20 +52,20 @@ pub(super) struct Terms {
     pub(super) longest: Duration,
 }
 
-/// Why there is no file.
+/// Why a file could not be downloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoFile {
-    /// The server has none of this build.
+    /// The server does not have this build.
     NotFound,
     TooSlow,
     TooLarge,
-    /// It cannot be reached, or answers with an error.
+    /// The server cannot be reached, or answers with an error.
     Failed,
-    /// Nobody waits for it any more.
+    /// The download was cancelled.
     Stopped,
 }
 
-/// Writes the file of a build into `file`. `stopped` waits for so long, and is true once nobody waits any more.
+/// Downloads a build's file into `file`. `stopped` waits for the given time; true: the download is cancelled.
 pub(super) fn download(
     server: &ServerUrl,
     id: &BuildId,
@@ -91,27 +91,27 @@ pub(super) fn download(
     };
     let mut answer = String::new();
     if let Some(said) = running.0.stderr.take() {
-        // What it says has three digits.
+        // The status has three digits.
         let _ = said.take(64).read_to_string(&mut answer);
     }
     meaning(ended, &answer, file, terms.bytes_max)
 }
 
-/// A process that does not outlive its waiter.
+/// A process that does not outlive its owner.
 struct CurlProcess(Child);
 
 impl Drop for CurlProcess {
     fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
+        // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts the program. It reads the address from its input, where others cannot: there may be a password in it.
+/// Starts the program. It reads the URL from its input, which others cannot see: it may contain a password.
 fn start(server: &ServerUrl, id: &BuildId, terms: Terms, file: &File) -> io::Result<Child> {
     let mut command = Command::new(PROGRAM);
-    // `-q` must come first: no file of anybody's settings.
+    // `-q` must come first: it disables all configuration files.
     command.args(["-q", "--silent", "--fail", "--globoff", "--location", "--max-redirs", "5"]);
     command.args(["--proto", "=http,https", "--proto-redir"]);
     command.arg(if server.is_encrypted() { "=https" } else { "=http,https" });
@@ -133,32 +133,32 @@ fn start(server: &ServerUrl, id: &BuildId, terms: Terms, file: &File) -> io::Res
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    // A lower limit of whoever started the profiler stays: to raise it takes a capability.
+    // A lower limit inherited by the profiler stays: raising it takes a capability.
     let hard = getrlimit(Resource::Fsize).maximum;
     let most = Some(hard.map_or(terms.bytes_max, |hard| hard.min(terms.bytes_max)));
     let give_up = move || {
         set_no_new_privs(true)?;
         set_parent_process_death_signal(Some(Signal::KILL))?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        // Where the server does not say how large the file is.
+        // For servers that do not state the size of the file.
         setrlimit(Resource::Fsize, Rlimit { current: most, maximum: most })?;
         Ok(())
     };
     // SAFETY: between fork and exec these are system calls alone: they take no lock and allocate nothing.
     let mut child = unsafe { command.pre_exec(give_up) }.spawn()?;
     if let Some(mut settings) = child.stdin.take() {
-        // Should it have ended already, its status says so.
+        // If it has ended already, its status shows why.
         let _ = writeln!(settings, "url = \"{}/buildid/{id}/debuginfo\"", server.secret());
     }
     Ok(child)
 }
 
-/// What the end of the program means (`curl(1)`, exit codes).
+/// The meaning of the program's exit status (`curl(1)`, exit codes).
 fn meaning(ended: ExitStatus, answer: &str, file: &File, bytes_max: u64) -> Result<(), NoFile> {
     let is_full = || file.metadata().is_ok_and(|facts| facts.len() >= bytes_max);
     match (ended.code(), ended.signal()) {
         (Some(0), _) => Ok(()),
-        // Found nothing, or removed what there was.
+        // The server has no such build, or removed it.
         (Some(22), _) if matches!(answer, "404" | "410") => Err(NoFile::NotFound),
         (Some(28), _) => Err(NoFile::TooSlow),
         (Some(63), _) => Err(NoFile::TooLarge),

@@ -32,16 +32,16 @@ use download::{NoFile, Terms, download};
 pub use servers::{ServerUrl, Servers};
 use store::Store;
 
-/// Most builds of one author that wait. What is beyond is asked for later.
+/// Most waiting builds per author. Further ones are requested later.
 const WAITING_MAX: usize = 64;
-/// Most builds of which the outcome is remembered.
+/// Most builds with a remembered outcome.
 const ANSWERS_MAX: usize = 1 << 13;
-/// Failures in a row after which a server is not asked any more.
+/// Consecutive failures after which a server is no longer asked.
 const FAILURES_MAX: u32 = 3;
 /// Longest wait for the thread at the end.
 const END_MAX: Duration = Duration::from_millis(500);
 
-/// Asks servers.
+/// Client of debuginfod servers.
 #[derive(Debug)]
 pub(super) struct Debuginfod {
     shared: Arc<SharedState>,
@@ -49,7 +49,7 @@ pub(super) struct Debuginfod {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and the one who asks it share.
+/// State shared by the thread and its client.
 #[derive(Debug)]
 struct SharedState {
     state: Mutex<State>,
@@ -59,14 +59,14 @@ struct SharedState {
 #[derive(Debug)]
 struct State {
     waiting: Queue,
-    /// The build that is asked for.
+    /// The build being requested.
     current: Option<BuildId>,
-    /// Where it is not a reason, it is in the store.
+    /// An answer that is not a reason is in the store.
     answers: BoundedCache<BuildId, Result<(), NoSymbol>>,
     stopped: bool,
 }
 
-/// Builds that wait. Authors take turns, so that nobody's thousand files keep another's waiting.
+/// Waiting builds. Authors take turns, so that one author's thousand files do not delay another's.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(Author, BuildId)>,
@@ -98,7 +98,7 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a build to ask for; `None` once it is over.
+    /// Waits for a build to request; `None` at the end.
     fn next(&self) -> Option<BuildId> {
         let mut state = self.lock();
         loop {
@@ -119,7 +119,7 @@ impl SharedState {
         state.answers.insert(id, answer);
     }
 
-    /// Waits for so long, or until it is over, which it says.
+    /// Waits for this time, or until the end; returns whether it has come.
     fn stopped(&self, wait: Duration) -> bool {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, wait, |state| !state.stopped);
@@ -128,7 +128,7 @@ impl SharedState {
 }
 
 impl Debuginfod {
-    /// Ready to ask these servers for files of at most so many bytes.
+    /// A client of these servers for files of at most this many bytes.
     ///
     /// # Errors
     /// There is no private folder for the files, or no thread can be started.
@@ -157,7 +157,7 @@ impl Debuginfod {
     /// The file with the debug information of a build. Never waits for a server.
     ///
     /// # Errors
-    /// [`NoSymbol::DebuginfodPending`] while it is asked for, then why there is none.
+    /// [`NoSymbol::DebuginfodPending`] while it is being requested, then the reason why there is none.
     pub(super) fn find(&mut self, author: Author, id: BuildId) -> Result<File, NoSymbol> {
         let mut state = self.shared.lock();
         if let Some(Err(reason)) = state.answers.get(id) {
@@ -182,7 +182,7 @@ impl Drop for Debuginfod {
     fn drop(&mut self) {
         self.shared.lock().stopped = true;
         self.shared.changed.notify_all();
-        // It ends what it started, within milliseconds; a disk that hangs is not waited for.
+        // It ends its child process within milliseconds; a hanging disk is not waited for.
         let is_finished = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         let deadline = Instant::now() + END_MAX;
         while !is_finished() && Instant::now() < deadline {
@@ -191,11 +191,11 @@ impl Drop for Debuginfod {
     }
 }
 
-/// The thread that asks.
+/// The requesting thread.
 struct Asker {
     shared: Arc<SharedState>,
     store: Arc<Store>,
-    /// With their failures in a row.
+    /// With their consecutive failures.
     servers: Vec<(ServerUrl, u32)>,
     terms: Terms,
 }

@@ -9,48 +9,48 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Longest address.
+/// Longest URL.
 const URL_MAX: usize = 2048;
-/// Most servers: each is waited for.
+/// Most servers: each may take its time.
 const SERVERS_MAX: usize = 16;
 
 /// Servers that are asked for debug information, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Servers {
-    /// Their addresses.
+    /// Their URLs.
     pub urls: Vec<ServerUrl>,
     /// Private folder in which the files are kept.
     pub cache: PathBuf,
-    /// In this time at least 100 KiB of a file must come, as for elfutils.
+    /// At least 100 KiB of a file must arrive in this time, as for elfutils.
     pub patience: Duration,
-    /// Longest time for a file of one server.
+    /// Longest time per file and server.
     pub longest: Duration,
 }
 
 impl Servers {
-    /// Terms that suit a server across the world.
+    /// Terms suitable for a server across the world.
     pub fn new(urls: Vec<ServerUrl>, cache: PathBuf) -> Self {
         Self { urls, cache, patience: Duration::from_secs(30), longest: Duration::from_secs(300) }
     }
 }
 
-/// Address of a server.
+/// URL of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// As it is asked, with the password that it may hold.
+    /// The URL for requests, including any password.
     pub(super) fn secret(&self) -> &str {
         &self.0
     }
 
-    /// Whether what is sent there and what comes back is encrypted.
+    /// Whether the connection is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         self.0.starts_with("https://")
     }
 
-    /// Addresses separated by blanks, as in `DEBUGINFOD_URLS`. What elfutils puts between them to say how signatures
-    /// are checked (`ima:…`) is left out.
+    /// URLs separated by blanks, as in `DEBUGINFOD_URLS`. Elfutils' items about the check of signatures (`ima:…`) are
+    /// skipped.
     ///
     /// # Errors
     /// What was expected.
@@ -79,7 +79,7 @@ impl FromStr for ServerUrl {
         let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
         let host = host.map(|rest| rest.split('/').next().unwrap_or_default()).unwrap_or_default();
         let host = host.rsplit('@').next().unwrap_or_default();
-        // What is left could end the line that says it to the program that asks, or be a query.
+        // Other characters could end the line for the download program, or start a query.
         let odd = |c: char| !c.is_ascii_graphic() || matches!(c, '"' | '\\' | '\'' | '<' | '>' | '#' | '?');
         if host.is_empty() || text.len() > URL_MAX || text.contains(odd) {
             return Err(expected());
@@ -89,7 +89,7 @@ impl FromStr for ServerUrl {
 }
 
 impl fmt::Display for ServerUrl {
-    /// Without a name and a password.
+    /// Without user name and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or_default();
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

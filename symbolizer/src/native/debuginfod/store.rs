@@ -18,13 +18,13 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, statat,
 
 /// Most bytes kept: some ten large libraries.
 pub(super) const BYTES_MAX: u64 = 2 << 30;
-/// Most files looked at when room is made.
+/// Most files examined when making room.
 const FILES_MAX: usize = 1 << 16;
 /// Suffix of a file.
 const SUFFIX: &str = ".debug";
 /// Prefix of a file that is being written.
 const TEMPORARY: &str = ".writing-";
-/// Age after which such a file was left by a process that was killed.
+/// Age after which such a file is a leftover of a killed process.
 const TEMPORARY_MAX_AGE: Duration = Duration::from_secs(3600);
 /// Resolution of the time of last use.
 const USE_RESOLUTION: Duration = Duration::from_secs(600);
@@ -36,7 +36,7 @@ pub(super) struct Store {
     bytes_max: u64,
 }
 
-/// A file that is being written; it goes unless it is kept.
+/// A file that is being written; deleted unless it is kept.
 #[derive(Debug)]
 pub(super) struct Temporary<'s> {
     pub(super) file: File,
@@ -45,7 +45,7 @@ pub(super) struct Temporary<'s> {
 }
 
 impl Store {
-    /// Opens the folder, and makes it where there is none.
+    /// Opens the folder, creating it if needed.
     ///
     /// # Errors
     /// The error of the system call, or another user may write to the folder.
@@ -71,7 +71,7 @@ impl Store {
         }
         let is_old = |at: SystemTime| at.elapsed().is_ok_and(|age| age > USE_RESOLUTION);
         if file.metadata().and_then(|facts| facts.modified()).is_ok_and(is_old) {
-            // Should this fail, it goes earlier.
+            // If this fails, the file is evicted earlier.
             let _ = file.set_modified(SystemTime::now());
         }
         Some(file)
@@ -91,7 +91,7 @@ impl Store {
         Ok(Temporary { file, name, store: self })
     }
 
-    /// Removes what was used longest ago until the bound holds, and what killed processes left.
+    /// Removes the least recently used files until the bound holds, and leftovers of killed processes.
     fn make_room(&self) -> io::Result<()> {
         let (mut files, mut total) = (Vec::new(), 0);
         for entry in Dir::read_from(&self.folder)?.take(FILES_MAX) {
@@ -124,7 +124,7 @@ impl Store {
 }
 
 impl Temporary<'_> {
-    /// Keeps the file as that of a build, if it is.
+    /// Keeps the file as that of a build, after checking it.
     ///
     /// # Errors
     /// Why not.
@@ -141,7 +141,7 @@ impl Temporary<'_> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        // One that was kept has another name by now.
+        // A kept file has another name by now.
         let _ = unlinkat(&self.store.folder, &self.name, AtFlags::empty());
     }
 }
@@ -150,7 +150,7 @@ fn file_name(id: &BuildId) -> String {
     format!("{id}{SUFFIX}")
 }
 
-/// Whether a file has symbols or debug information, and says that it is of this build.
+/// Whether a file has symbols or debug information, and this build-id.
 fn check(file: &File, id: &BuildId) -> Result<(), NoSymbol> {
     let facts = ElfFacts::read(file).map_err(|_| NoSymbol::DebuginfodUnusable)?;
     if facts.build_id != Some(*id) {

@@ -11,10 +11,10 @@ use super::*;
 
 const OURS: &str = "00112233445566778899aabbccddeeff";
 const OTHERS: &str = "ffeeddccbbaa99887766554433221100";
-/// Most bytes of a file, beyond which the compiled one does not reach.
+/// Most bytes of a file; the compiled one is smaller.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What a server does with a connection.
+/// Behavior of a server.
 #[derive(Clone)]
 enum Response {
     /// A status and a body, with its length.
@@ -25,7 +25,7 @@ enum Response {
     Endless,
     /// A byte now and then.
     Dripping,
-    /// Nothing.
+    /// No response.
     Silent,
 }
 
@@ -61,13 +61,13 @@ impl Response {
                     std::thread::sleep(Duration::from_millis(20));
                 }
             }
-            // Until the other side hangs up.
+            // Until the client hangs up.
             Self::Silent => std::io::copy(to, &mut std::io::sink()).map(drop),
         }
     }
 }
 
-/// A server that answers every question alike. Gives its address and what it is asked.
+/// A server with the same response to every request. Returns its URL and the requests.
 fn serve(answer: Response) -> (ServerUrl, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -78,7 +78,7 @@ fn serve(answer: Response) -> (ServerUrl, Receiver<String>) {
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let head: Vec<String> = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
             let _ = asked.send(head.join("\n"));
-            // Whoever asked may have hung up.
+            // The client may have hung up.
             let _ = answer.write(&mut stream);
         }
     });
@@ -124,7 +124,7 @@ fn answer(debuginfod: &mut Debuginfod, id: BuildId) -> Result<File, NoSymbol> {
     }
 }
 
-/// True when a test must be left out; a build server must have everything.
+/// True if a test must be skipped; a build server must have everything.
 fn lacks_programs() -> bool {
     let has = |name: &str| Command::new(name).arg("--version").output().is_ok();
     let missing = !has(download::PROGRAM) || !has("cc");
@@ -209,7 +209,7 @@ fn a_kept_file_is_private_and_not_asked_for_again() {
     }
     let asked: Vec<String> = asked.try_iter().collect();
     assert_eq!(asked.len(), 1);
-    // Nothing of this machine but what it asks for.
+    // Requests reveal nothing else about this machine.
     let names = asked[0].lines().skip(1).map(|line| line.split(':').next().unwrap().to_ascii_lowercase());
     let names: Vec<String> = names.collect();
     assert!(asked[0].starts_with(&format!("GET /buildid/{OURS}/debuginfo HTTP/1.1")), "{asked:?}");
@@ -218,7 +218,7 @@ fn a_kept_file_is_private_and_not_asked_for_again() {
     for (path, mode) in modes {
         assert_eq!(path.metadata().unwrap().mode() & 0o777, mode, "{path:?}");
     }
-    // One that was exchanged is another build's, and is not used.
+    // A replaced file is another build's, and is not used.
     std::fs::write(cache.join(format!("{OURS}.debug")), compiled(folder.path(), OTHERS, &["-g"])).unwrap();
     let mut debuginfod = asking(vec![url], &cache);
     assert!(answer(&mut debuginfod, id(OURS)).is_ok());
@@ -261,7 +261,7 @@ fn files_used_longest_ago_give_way() {
         let new = store.begin().unwrap();
         (&new.file).write_all(&compiled(folder.path(), text, &["-g"])).unwrap();
         new.keep(&id(text)).unwrap();
-        // What was used within ten minutes counts as used alike.
+        // Uses within ten minutes of each other count as equal.
         let used = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 * (n as u64 + 1));
         File::open(cache.join(format!("{text}.debug"))).unwrap().set_modified(used).unwrap();
         if n == 1 {

@@ -21,21 +21,21 @@ use super::tables::{AddressFacts, DebugFile, Functions, TableRequest};
 
 /// Bytes of a request.
 pub(super) const REQUEST_BYTES: usize = 24;
-/// Most addresses of one request: so that none takes long, and answers stay small.
+/// Most addresses per request: none takes long, and answers stay small.
 pub(super) const ADDRESSES_MAX: usize = 4096;
 /// Most bytes of an answer. The longest names of C++ have some ten thousand bytes.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Longest name or path; what is longer is cut.
+/// Longest name or path; longer ones are cut.
 const TEXT_MAX: usize = 64 << 10;
-/// Bytes that stay free for reasons, when the names of an answer take all others.
+/// Bytes reserved for reasons when names take all others.
 const RESERVE: usize = ADDRESSES_MAX;
 
-/// What is asked.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     /// The functions at addresses.
     Names,
-    /// Where functions begin.
+    /// Beginnings of functions.
     Starts,
 }
 
@@ -61,7 +61,7 @@ impl Request {
         bytes
     }
 
-    /// `None`: it is no request.
+    /// `None`: invalid.
     pub(super) fn decode(bytes: [u8; REQUEST_BYTES]) -> Option<Self> {
         let count = u32_at(&bytes, 16) as usize;
         let question = *[Question::Names, Question::Starts].get(usize::from(bytes[20]))?;
@@ -77,7 +77,7 @@ impl Request {
     }
 }
 
-/// Bytes of what was found. Names beyond the largest answer become [`NoSymbol::TooLarge`].
+/// Encodes results. Names beyond the largest answer become [`NoSymbol::TooLarge`].
 pub(super) fn encode(found: &AddressFacts) -> Vec<u8> {
     let mut bytes = vec![u8::from(found.with_debug)];
     for functions in &found.functions {
@@ -109,7 +109,7 @@ fn put(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text);
 }
 
-/// What was found for this many addresses. `None`: the bytes are no answer.
+/// Decodes the results for this many addresses. `None`: invalid.
 pub(super) fn decode(mut bytes: &[u8], count: usize) -> Option<AddressFacts> {
     let with_debug = match take(&mut bytes, 1)? {
         [0] => false,
@@ -125,14 +125,14 @@ fn functions(bytes: &mut &[u8]) -> Option<Functions> {
         return NoSymbol::ALL.get(usize::from(number)).map(|reason| Err(*reason));
     }
     let count = u16::from_le_bytes(*take(bytes, 2)?.first_chunk()?);
-    // There is room for no more than what the bytes hold.
+    // Memory is allocated only as bytes are read.
     let mut functions = Vec::new();
     for _ in 0..count {
         let name = text(bytes)?.to_owned();
         let file = Some(text(bytes)?).filter(|file| !file.is_empty()).map(str::to_owned);
         functions.push(Function { name, file, line: u32_at(take(bytes, 4)?, 0) });
     }
-    // Whoever asks takes the first of them for granted.
+    // The client relies on a first function.
     (!functions.is_empty()).then_some(Ok(functions))
 }
 
@@ -145,12 +145,12 @@ fn take<'b>(bytes: &mut &'b [u8], count: usize) -> Option<&'b [u8]> {
     bytes.split_off(..count)
 }
 
-/// Bytes of beginnings of functions.
+/// Encodes beginnings of functions.
 pub(super) fn encode_starts(starts: &[Option<u64>]) -> Vec<u8> {
     starts.iter().flat_map(|start| start.unwrap_or(u64::MAX).to_le_bytes()).collect()
 }
 
-/// Beginnings of the functions around this many addresses. `None`: the bytes are no answer.
+/// Decodes beginnings of the functions around this many addresses. `None`: invalid.
 pub(super) fn decode_starts(bytes: &[u8], count: usize) -> Option<Vec<Option<u64>>> {
     let start = |bytes: &[u8]| Some(u64_at(bytes, 0)).filter(|start| *start != u64::MAX);
     (bytes.len() == 8 * count).then(|| bytes.chunks_exact(8).map(start).collect())

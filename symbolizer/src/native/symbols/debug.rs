@@ -14,7 +14,7 @@ use object::{Object as _, ObjectSection as _};
 use super::image::{Elf, Image};
 use super::nesting;
 
-/// Most functions at one address: an address of compiled code has some ten.
+/// Most functions at one address: compiled code has some ten.
 const FUNCTIONS_MAX: usize = 4096;
 
 type Bytes = EndianSlice<'static, LittleEndian>;
@@ -22,7 +22,7 @@ type Bytes = EndianSlice<'static, LittleEndian>;
 /// One function at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// Name as a person writes it; empty when it has none.
+    /// Readable name; empty if it has none.
     pub(crate) name: String,
     /// Source file of the line.
     pub(crate) file: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// A function with this symbol, of an unknown source.
+    /// A function with this symbol and no source.
     pub(super) fn named(symbol: &str) -> Self {
         Self { name: deepctx_names::demangle(symbol), file: None, line: 0 }
     }
@@ -47,7 +47,7 @@ pub(super) struct Debug {
 }
 
 impl Debug {
-    /// Reads the units of a file; with `doubted`, only if they do not nest too deeply. `None`: it has none to use.
+    /// Reads the units of a file; with `doubted`, only if they do not nest too deeply. `None`: it has no usable ones.
     pub(super) fn read(image: Rc<Image>, supplement: Option<Rc<Image>>, doubted: bool) -> Option<Self> {
         if doubted && !nesting::is_bounded(image.bytes()) {
             return None;
@@ -56,7 +56,7 @@ impl Debug {
         let load = |image: &Image| {
             let elf = image.elf()?;
             Dwarf::load(|id| match id {
-                // Where variables are, and macros: nothing looks there, and they may be a third of all bytes.
+                // Locations of variables, and macros: never needed, and up to a third of all bytes.
                 SectionId::DebugLoc | SectionId::DebugLocLists => Ok(EndianSlice::new(&[], LittleEndian)),
                 SectionId::DebugMacinfo | SectionId::DebugMacro => Ok(EndianSlice::new(&[], LittleEndian)),
                 _ => section(&elf, id, &unpacked),
@@ -72,8 +72,8 @@ impl Debug {
         Some(Self { context, _unpacked: unpacked.into_inner(), image, supplement })
     }
 
-    /// The functions at an address, the outermost first; the file's symbols name what no unit covers. Empty: neither
-    /// covers it.
+    /// The functions at an address, the outermost first; the file's symbols name addresses that no unit covers. Empty:
+    /// neither covers it.
     pub(super) fn functions(&self, address: u64) -> Result<Vec<Function>, gimli::Error> {
         let mut frames = self.context.find_frames(address).skip_all_loads()?;
         let mut found = Vec::new();
@@ -105,7 +105,7 @@ impl Debug {
     }
 }
 
-/// The bytes of a section, which stay where they are as long as `unpacked` and the image are kept.
+/// The bytes of a section, which stay in place while `unpacked` and the image exist.
 fn section(elf: &Elf<'_>, id: SectionId, unpacked: &RefCell<Vec<Box<[u8]>>>) -> Result<Bytes, object::Error> {
     let bytes = match elf.section_by_name(id.name()).map(|section| section.uncompressed_data()).transpose()? {
         None => &[],

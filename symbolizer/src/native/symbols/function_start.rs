@@ -12,8 +12,8 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::guard;
 
-/// Beginning of the function around each address, by the table that `.eh_frame_hdr` has for unwinders; `None` where no
-/// function is stated. A split-off cold part is a function of its own there.
+/// Beginning of the function around each address, from the search table in `.eh_frame_hdr`; `None` if no function
+/// covers it. A split-off cold part is a separate function there.
 pub(super) fn function_starts(file: &File, addresses: &[u64]) -> Vec<Option<u64>> {
     // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults`
     // turns missing pages into an error.
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn all_addresses_of_a_function_have_one_start() {
-        // This program: its functions are known to itself.
+        // This program knows its own functions.
         let program = File::open("/proc/self/exe").unwrap();
         let data = std::fs::read("/proc/self/exe").unwrap();
         let elf = ElfFile::<FileHeader64<object::LittleEndian>>::parse(&*data).unwrap();

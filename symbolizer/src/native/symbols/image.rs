@@ -36,7 +36,7 @@ pub(super) struct Image {
     tables: OnceCell<Tables>,
 }
 
-/// The static and the dynamic symbols of a file, and what stands in for the former.
+/// The static and dynamic symbols of a file, and a replacement for the static ones.
 #[derive(Debug, Default)]
 struct Tables {
     fixed: Table,
@@ -48,11 +48,11 @@ struct Tables {
 struct Table {
     symbols: Bytes,
     names: Bytes,
-    /// Numbers of symbols of code and data, by address, of one address the largest first.
+    /// Indices of symbols of code and data, by address; at one address the largest first.
     by_address: Box<[u32]>,
 }
 
-/// Bytes of the file, or such as were packed in it.
+/// Bytes of the file, or unpacked from it.
 #[derive(Debug)]
 enum Bytes {
     Mapped(Range<usize>),
@@ -73,16 +73,16 @@ impl Image {
         &self.map
     }
 
-    /// Its sections; `None` when the headers make no sense.
+    /// Its sections; `None` if the headers are invalid.
     pub(super) fn elf(&self) -> Option<Elf<'_>> {
         Elf::parse(self.bytes()).ok()
     }
 
-    /// The name of the symbol at an address, as the file has it.
+    /// The name of the symbol at an address, as in the file.
     pub(super) fn symbol(&self, address: u64) -> Result<&[u8], NoSymbol> {
         let tables = self.tables.get_or_init(|| Tables::of(self.bytes()));
         let bytes = self.bytes();
-        // Few functions have a dynamic symbol: one without a size must not cover all that follows it.
+        // Few functions have a dynamic symbol: one without a size must not cover everything after it.
         let found = tables.fixed.find(bytes, address, true);
         let found = found.or_else(|| tables.dynamic.find(bytes, address, false));
         match found.or_else(|| tables.runtime.find(bytes, address)) {
@@ -95,7 +95,7 @@ impl Image {
         }
     }
 
-    /// Releases the pages that were read; one returns when it is read again.
+    /// Releases the pages that were read; they are read again when needed.
     pub(super) fn release(&self) {
         // SAFETY: the mapping is shared and never written, so any read, now or later, returns the bytes of the file
         // with or without the pages. Pages of zeros, which stand for missing ones, stay zeros.
@@ -123,7 +123,7 @@ impl Tables {
     }
 }
 
-/// Where a section is in the file, if it has bytes there.
+/// The range of a section in the file, if it has bytes there.
 fn mapped(elf: &Elf<'_>, name: &str) -> Bytes {
     Bytes::Mapped(file_range(elf, name).unwrap_or_default())
 }
@@ -153,7 +153,7 @@ impl Bytes {
     }
 }
 
-/// A symbol at its place in a table.
+/// A symbol by its index in a table.
 fn symbol(symbols: &[u8], number: u32) -> &[u8] {
     let begin = number as usize * SYMBOL_BYTES;
     symbols.get(begin..begin + SYMBOL_BYTES).unwrap_or_default()
@@ -167,7 +167,7 @@ fn size_of(symbol: &[u8]) -> u64 {
     u64_at(symbol, 16)
 }
 
-/// Functions, functions that choose functions, variables, and what has no type, such as hand-written code.
+/// Functions, ifuncs, variables, and symbols without a type, such as hand-written code.
 fn is_code_or_data(symbol: &[u8]) -> bool {
     matches!(symbol.get(4).map(|info| info & 15), Some(0 | 1 | 2 | 10))
 }
@@ -184,8 +184,8 @@ impl Table {
         Self { symbols, names, by_address: by_address.into_boxed_slice() }
     }
 
-    /// The name of the nearest symbol at or before an address that reaches it. One without a size reaches the next, if
-    /// `sizeless_reach`, else itself only.
+    /// The name of the nearest symbol at or before an address that covers it. A symbol without a size extends to the
+    /// next one if `sizeless_reach`, otherwise it covers only its own address.
     fn find<'d>(&'d self, data: &'d [u8], address: u64, sizeless_reach: bool) -> Option<&'d [u8]> {
         let symbols = self.symbols.of(data);
         let before = |limit: u64, or_at: bool| {
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of one symbol: its place among the names, type, section, address and size.
+    /// Bytes of one symbol: offset of its name, type, section, address and size.
     fn bytes_of((name, kind, section, at, size): (u32, u8, u16, u64, u64)) -> Vec<u8> {
         let mut bytes = name.to_le_bytes().to_vec();
         bytes.extend([kind, 0]);
@@ -244,7 +244,7 @@ mod tests {
             (0x30, None, None),
             (0x40, Some("c"), Some("c")),
             (0x45, Some("c"), None),
-            // Not defined here, and a name out of the table.
+            // Not defined here, and a name outside the table.
             (0x55, None, None),
             (u64::MAX, None, None),
         ] {

@@ -44,20 +44,20 @@ pub(super) use debug::Function;
 pub(super) use tables::{AddressFacts, DebugFile, Files, TableRequest};
 use tables::{IDLE_PERIODS, Tables};
 
-/// Longest wait for an answer about files of root: the tables of the largest library of PyTorch take a second.
+/// Longest wait for an answer about files of root: the tables of PyTorch's largest library take a second.
 const TERMS: Terms =
     Terms { workers_max: 8, answer_max: Duration::from_secs(10), wait_max: Duration::from_secs(20) };
-/// And from a reader that has work, or waits for a CPU only: a busy machine takes many times as long for the same file.
-/// A file of root has no reason to keep it busy.
+/// The same from a reader that works, or only waits for a CPU: a busy machine takes many times as long for the same
+/// file. A file of root has no reason to keep it busy.
 const BUSY_MAX: Duration = Duration::from_secs(60);
-/// And about those of others, who may want it to take long: a capture that is to end waits for no more than 5 s.
+/// The same about files of others, who may want it to take long: a capture that ends waits at most 5 s.
 const OTHERS_MAX: Duration = Duration::from_secs(4);
-/// Times that files of one author may take too long; then none is read any more.
+/// Times that files of one author may take too long; after that none of them is read.
 const SLOW_MAX: u32 = 3;
-/// Most authors whose slow files are counted; there are as many users on a busy machine.
+/// Most authors with counted slow files; a busy machine has as many users.
 const SLOW_AUTHORS_MAX: usize = 256;
 
-/// What the files of one user may take in all: samples of others wait for their names meanwhile.
+/// Time limit for the files of one user in all: samples of others wait for their names meanwhile.
 const READING: TimeTerms =
     TimeTerms { credit: Duration::from_secs(10), least: Duration::from_millis(10), regained: 10 };
 
@@ -69,16 +69,16 @@ pub fn install(launch: Launch) {
     READERS.get_or_init(|| Pool::new(launch, TERMS));
 }
 
-/// Asks for names, wherever they are read.
+/// Requests names, from readers or from this process.
 #[derive(Debug)]
 pub(super) struct Symbols {
-    /// Of files that are read here.
+    /// Tables of files that are read in this process.
     here: Tables,
-    /// [`TableRequest::period`] at the last question.
+    /// [`TableRequest::period`] of the last request.
     asked_in: u64,
     /// Authors of files that took too long, and how often.
     slow: Vec<(Author, u32)>,
-    /// What the files of each user took.
+    /// Time taken by the files of each user.
     accounts: TimeAccounts,
 }
 
@@ -89,8 +89,8 @@ impl Default for Symbols {
 }
 
 impl Symbols {
-    /// The functions at addresses of a file of this author. Debug information gets three quarters of the time that a
-    /// file may take, so that some is left to look once `more` without it.
+    /// The functions at addresses of a file of this author. Debug information gets three quarters of the time for a
+    /// file, so that some is left to read it once `more` without it.
     ///
     /// # Errors
     /// Why none of them is known.
@@ -127,7 +127,7 @@ impl Symbols {
         Ok(all)
     }
 
-    /// Where the functions around addresses begin, as far as the file says so.
+    /// Beginnings of the functions around addresses, as far as the file has them.
     ///
     /// # Errors
     /// Why none of them is known.
@@ -155,7 +155,7 @@ impl Symbols {
         Ok(all)
     }
 
-    /// Has a reader answer, and charges the time to the author.
+    /// Sends a request to a reader, and charges the time to the author.
     fn ask<T>(
         &mut self,
         readers: &Pool,
@@ -168,7 +168,7 @@ impl Symbols {
         answer.map_err(|error| self.reason(author, error))
     }
 
-    /// The time that a file of this author may take.
+    /// The time limit for a file of this author.
     fn most_time(&self, author: Author, now: Instant) -> Result<Duration, NoSymbol> {
         let Some(user) = author.charged() else { return Ok(TERMS.answer_max) };
         let slow = self.slow.iter().find(|(of, _)| *of == author).map_or(0, |(_, times)| *times);
@@ -202,12 +202,12 @@ impl Symbols {
         }
     }
 
-    /// The tables of a file are not needed any more. True when that gave back memory of this process.
+    /// The tables of a file are no longer needed. True if that freed memory of this process.
     pub(super) fn forget(&mut self, key: u64) -> bool {
         self.here.forget(key)
     }
 
-    /// To be called in every period: readers that were not asked for long are ended, with all that they keep.
+    /// Call it in every period: ends readers that were not used for long, with all their tables.
     pub(super) fn end_idle(&mut self, period: u64) {
         if let Some(readers) = READERS.get()
             && period.saturating_sub(self.asked_in) > IDLE_PERIODS
@@ -218,13 +218,13 @@ impl Symbols {
     }
 }
 
-/// Until when answers about files of this author are waited for.
+/// The deadline for answers about files of this author.
 fn deadline_of(author: Author, begun: Instant, most: Duration) -> Deadline {
     let busy = if author.charged().is_some() { most } else { most.max(BUSY_MAX) };
     Deadline::new(begun, most, busy)
 }
 
-/// One request, one answer: its bytes, which nobody else can change any more.
+/// One request and its answer: a private copy of the bytes, which nobody can change any more.
 fn ask(
     reader: &Worker,
     request: Request,

@@ -14,13 +14,13 @@ use object::{LittleEndian, Object as _, ObjectSection as _};
 use crate::pclntab::{Pclntab, PclntabSection};
 use crate::python::opcode_functions;
 
-/// What the tables of a runtime name.
+/// Names from the tables of a runtime.
 #[derive(Debug, Default)]
 pub(super) enum RuntimeNames {
     /// There are none.
     #[default]
     None,
-    /// Where Go's table is in the file, and the text that its functions count from.
+    /// The range of Go's table in the file, and the address that its functions are relative to.
     Go(PclntabSection),
     /// Functions of opcodes, ascending.
     Python(Vec<(Range<u64>, String)>),
@@ -30,7 +30,7 @@ fn bytes_at<'d>(data: &'d [u8], range: &Range<u64>) -> Option<&'d [u8]> {
     data.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
 }
 
-/// Where a section is in the file, if it has bytes there.
+/// The range of a section in the file, if it has bytes there.
 pub(super) fn file_range(elf: &ElfFile<'_, FileHeader64<LittleEndian>>, name: &str) -> Option<Range<usize>> {
     let (begin, size) = elf.section_by_name(name)?.file_range()?;
     let (begin, size) = (usize::try_from(begin).ok()?, usize::try_from(size).ok()?);
@@ -38,7 +38,7 @@ pub(super) fn file_range(elf: &ElfFile<'_, FileHeader64<LittleEndian>>, name: &s
 }
 
 impl RuntimeNames {
-    /// Looks for tables in a file.
+    /// Searches a file for tables.
     pub(super) fn of(data: &[u8]) -> Self {
         if let Some(table) = PclntabSection::of(data, &|range| bytes_at(data, &range).map(Cow::Borrowed)) {
             return Self::Go(table);

@@ -19,44 +19,43 @@ use super::answer::{self, ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, REQUEST_BYT
 use super::tables::{AddressFacts, Files, Tables};
 use crate::guard;
 
-/// Files: its own three, and four of a request. Memory: address space for the files whose tables are kept, complete.
-/// Written: addresses, and the largest answer behind them.
+/// Files: its own three, and four of a request. Memory: address space for all files with kept tables. Written:
+/// addresses, and the largest answer after them.
 const BOUNDS: Bounds =
     Bounds { files: 16, memory: 256 << 30, written: (8 * ADDRESSES_MAX + ANSWER_BYTES_MAX) as u64 };
-/// Memory of its own: debug information that is packed is unpacked into it, 512 MiB of a file at most unless the user
-/// asks for more.
+/// Private memory: packed debug information is unpacked into it, at most 512 MiB of a file unless the user allows more.
 const OWN_MEMORY: u64 = 4 << 30;
 
-/// Most memory of its own that outlasts [`KEPT_PERIODS`]; beyond it the tables that were used longest ago go. Names
-/// stay cached by who asks, so tables are needed ever less often.
+/// Most private memory kept after [`KEPT_PERIODS`]; beyond it the least recently used tables are dropped. Clients cache
+/// names, so tables are needed less and less often.
 const KEPT_BYTES: u64 = 48 << 20;
-/// Periods between two looks at it: a file of which a name is asked for in each is read again once in that time, which
-/// takes a tenth of a second, or one of a program with much debug information.
+/// Periods between two checks of it: a file that is queried in each is read again once in that time, which takes a
+/// tenth of a second, or a second for a program with much debug information.
 const KEPT_PERIODS: u64 = 10;
 
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
-/// The privileges cannot be given up, or the socket fails.
+/// The privileges cannot be dropped, or the socket fails.
 pub fn serve() -> io::Result<()> {
-    // No file can be opened once privileges are given up.
+    // No file can be opened once privileges are dropped.
     let memory = OwnMemory::open().ok();
     worker::give_up_privileges(&BOUNDS)?;
     worker::limit_memory(OWN_MEMORY)?;
     worker::limit_threads()?;
-    // The handler of missing pages is installed while that is allowed.
+    // Installs the handler of missing pages while that is allowed.
     let _ = guard::catch_faults(|| ());
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
+    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
     let _ = worker::enter(true);
     worker::ready(&socket)?;
     answer_all(&socket, memory.as_ref())
 }
 
-/// What this process has in memory that is no page of a file.
+/// Private memory of this process: resident pages that are not of files.
 pub(super) struct OwnMemory {
     statm: File,
-    /// Asked for before the system calls go that tell it.
+    /// Read before the system calls for it are blocked.
     page_bytes: u64,
 }
 
@@ -66,7 +65,7 @@ impl OwnMemory {
         Ok(Self { statm: File::open("/proc/self/statm")?, page_bytes })
     }
 
-    /// Resident pages less those of files (`proc_pid_statm(5)`); `None` where the kernel does not say.
+    /// Resident pages minus those of files (`proc_pid_statm(5)`); `None` if the kernel does not report them.
     fn bytes(&self) -> Option<u64> {
         let mut text = [0; 128];
         let length = self.statm.read_at(&mut text, 0).ok()?;
@@ -76,10 +75,10 @@ impl OwnMemory {
     }
 }
 
-/// Drops tables until no more than this is kept, or nothing but those of the last request.
+/// Drops tables until at most this much is kept, or only those of the last request.
 fn keep_below(most: u64, tables: &mut Tables, memory: &OwnMemory) {
     while memory.bytes().is_some_and(|bytes| bytes > most) && tables.forget_oldest() {
-        // That of musl gives them back by itself.
+        // musl's allocator returns free pages by itself.
         #[cfg(target_env = "gnu")]
         // SAFETY: no argument is a pointer; the allocator gives free pages back.
         unsafe {
@@ -98,7 +97,7 @@ pub(super) fn answer_all(mut socket: &UnixStream, memory: Option<&OwnMemory>) ->
         let files = Files { own: &own, debug: &debug, supplement: &supplement };
         let written = answer_one(&mut tables, request, &shared, files)?;
         socket.write_all(&(written as u64).to_le_bytes())?;
-        // While nobody waits.
+        // While no client waits.
         if let Some(memory) = memory
             && looked_in.is_none_or(|last| request.asked.period >= last.saturating_add(KEPT_PERIODS))
         {
@@ -109,7 +108,7 @@ pub(super) fn answer_all(mut socket: &UnixStream, memory: Option<&OwnMemory>) ->
     Ok(())
 }
 
-/// Writes the answer behind the addresses; returns its length.
+/// Writes the answer after the addresses; returns its length.
 fn answer_one(tables: &mut Tables, request: Request, shared: &File, files: Files<'_>) -> io::Result<usize> {
     let mut addresses = vec![0; 8 * request.count];
     shared.read_exact_at(&mut addresses, 0)?;
@@ -138,7 +137,7 @@ mod tests {
     use super::super::tables::{DebugFile, TableRequest};
     use super::*;
 
-    /// Sends what is asked to a reader, and gives the bytes of the answer.
+    /// Sends a request to a reader, and returns the bytes of the answer.
     fn answered(request: Request, file: &File, addresses: &[u64]) -> Vec<u8> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let shared: File =
@@ -202,7 +201,7 @@ mod tests {
         keep_below(0, &mut tables, &memory);
         assert_eq!(tables.files(), 1);
         assert!(memory.bytes().is_some_and(|bytes| bytes > 0));
-        // What was dropped is read again.
+        // Dropped tables are read again.
         read(&mut tables, 1);
     }
 

@@ -16,14 +16,14 @@ use crate::guard::{self, Fault};
 
 /// Most files whose tables are kept; each costs memory in proportion to its symbols.
 const KEPT_MAX: usize = 96;
-/// Periods after which unused tables are dropped. Names stay cached, so a busy program needs new ones ever less often;
-/// reading the tables of a big library again takes a tenth of a second.
+/// Periods after which unused tables are dropped. Names stay cached, so a busy program needs new ones less and less
+/// often; reading the tables of a big library again takes a tenth of a second.
 pub(crate) const IDLE_PERIODS: u64 = 60;
 
 /// The functions at one address, the outermost first; never empty.
 pub(crate) type Functions = Result<Vec<Function>, NoSymbol>;
 
-/// Which file has debug information.
+/// The file that has debug information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DebugFile {
     /// None.
@@ -42,32 +42,32 @@ impl DebugFile {
     pub(crate) const ALL: [Self; 4] = [Self::No, Self::Own, Self::Separate, Self::Symbols];
 }
 
-/// Whose tables are asked for, and when.
+/// The file of a request, and its period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableRequest {
-    /// Number of the file, which is never used for another one.
+    /// Number of the file, never reused for another one.
     pub(crate) key: u64,
-    /// Number of the period, of about a second, in which this is asked.
+    /// Number of the period, of about a second, of this request.
     pub(crate) period: u64,
     /// Which file has the debug information.
     pub(crate) debug: DebugFile,
     /// Another user may have written that file.
     pub(crate) doubted: bool,
-    /// There is a file that this one refers to.
+    /// The debug information has a supplementary file.
     pub(crate) has_supplement: bool,
 }
 
-/// Open files that addresses are looked up in.
+/// The open files for a look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Files<'f> {
     pub(crate) own: &'f File,
-    /// With the debug information, or at least symbols; may be the same file.
+    /// The file with the debug information, or at least symbols; may be the same file.
     pub(crate) debug: &'f File,
-    /// What that file refers to.
+    /// The supplementary file.
     pub(crate) supplement: &'f File,
 }
 
-/// What is known of addresses of one file.
+/// Results for addresses of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressFacts {
     /// In the order of the addresses.
@@ -87,7 +87,7 @@ pub(crate) struct Tables {
 #[derive(Debug)]
 struct LoadedTable {
     own: Rc<Image>,
-    /// With the symbols that the file was stripped of.
+    /// With the symbols that were stripped from the file.
     separate: Option<Rc<Image>>,
     debug: Option<Debug>,
     used: u64,
@@ -98,7 +98,7 @@ impl Tables {
     /// The functions at addresses of a file.
     ///
     /// # Errors
-    /// The file cannot be read. Its parsers may panic on untrusted bytes: then this file is given up.
+    /// The file cannot be read. Its parsers may panic on untrusted bytes: then this file is dropped.
     pub(crate) fn functions(
         &mut self,
         asked: TableRequest,
@@ -115,7 +115,7 @@ impl Tables {
         });
         found.unwrap_or_else(|fault| {
             tracing::warn!(?fault, "the symbols of a file cannot be read");
-            // What was read cannot be trusted any more.
+            // The tables can no longer be trusted.
             self.kept.remove(&asked.key);
             Err(match fault {
                 Fault::Panicked => NoSymbol::ReaderFailed,
@@ -124,7 +124,7 @@ impl Tables {
         })
     }
 
-    /// Where functions around addresses begin, by the file's call frame information.
+    /// Beginnings of the functions around addresses, by the file's call frame information.
     pub(crate) fn starts(file: &File, addresses: &[u64]) -> Vec<Option<u64>> {
         function_start::function_starts(file, addresses)
     }
@@ -134,7 +134,7 @@ impl Tables {
         self.kept.remove(&key).is_some()
     }
 
-    /// Drops the tables that were used longest ago. False when there are none but those of the last use.
+    /// Drops the least recently used tables. False if only those of the last use are left.
     pub(super) fn forget_oldest(&mut self) -> bool {
         let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
         self.kept.len() > 1 && oldest.is_some_and(|oldest| self.forget(oldest))
@@ -146,7 +146,7 @@ impl Tables {
         self.kept.len()
     }
 
-    /// Drops what was not used for long.
+    /// Drops tables that were not used for long.
     fn drop_idle(&mut self, period: u64) {
         self.kept.retain(|_, kept| period.saturating_sub(kept.period) <= IDLE_PERIODS);
     }
@@ -191,12 +191,12 @@ impl LoadedTable {
         {
             return Ok(functions);
         }
-        // What debug information does not cover (or cannot, if it is corrupt), a symbol table may: first that of the
+        // A symbol table may cover what debug information does not (or cannot, if it is corrupt): first that of the
         // file that was not stripped.
         let separate = self.separate.as_ref().and_then(|separate| separate.symbol(address).ok());
         match separate.map_or_else(|| self.own.symbol(address), Ok) {
             Ok(name) => Ok(vec![Function::named(&String::from_utf8_lossy(name))]),
-            // The file with debug information has all symbols: that the stripped file has none adds nothing.
+            // The file with debug information has all symbols: the lack of a table in the stripped file adds nothing.
             Err(NoSymbol::NoSymbolTable) if self.debug.is_some() || self.separate.is_some() => {
                 Err(NoSymbol::NotCovered)
             }
@@ -204,7 +204,7 @@ impl LoadedTable {
         }
     }
 
-    /// Every page that was ever read counts as resident memory of this process.
+    /// Otherwise every page that was ever read counts as resident memory of this process.
     fn release(&self) {
         self.own.release();
         if let Some(separate) = &self.separate {

@@ -39,7 +39,7 @@ impl BuildReply {
         number.to_le_bytes()
     }
 
-    /// `None`: it is no answer.
+    /// `None`: invalid.
     pub(super) fn decode(bytes: [u8; ANSWER_BYTES]) -> Option<Self> {
         let number = u32::from_le_bytes(bytes);
         let answer = match (number.checked_sub(TABLE), number.checked_sub(1)) {
@@ -51,7 +51,7 @@ impl BuildReply {
     }
 }
 
-/// What building a table may end with. Limits are the same on both sides; append only.
+/// Possible failures of building a table. Limits are the same on both sides; append only.
 fn reasons() -> [NoTable; 10] {
     let limits = Limits::default();
     let found = Arch::ALL.into_iter().find(|arch| *arch != Arch::NATIVE).unwrap_or(Arch::NATIVE);

@@ -41,14 +41,14 @@ use answer::{ANSWER_BYTES, BuildReply, REQUEST};
 const TERMS: Terms =
     Terms { workers_max: 4, answer_max: Duration::from_secs(30), wait_max: Duration::from_secs(60) };
 
-/// What the files of one user may take in all: processes of others wait for their tables meanwhile.
+/// Time limit for the files of one user in all: processes of others wait for their tables meanwhile.
 const BUILDING: TimeTerms =
     TimeTerms { credit: Duration::from_secs(60), least: Duration::from_millis(10), regained: 10 };
 
 static BUILDERS: OnceLock<Pool> = OnceLock::new();
 static ACCOUNTS: LazyLock<Mutex<TimeAccounts>> = LazyLock::new(|| Mutex::new(TimeAccounts::new(BUILDING)));
 
-/// A table, wherever it was built.
+/// A table, from this process or a builder.
 #[derive(Debug)]
 pub enum BuiltTable {
     /// By this process.
@@ -58,7 +58,7 @@ pub enum BuiltTable {
 }
 
 impl BuiltTable {
-    /// The table with all of its rows; `None` when they are not what a table may hold.
+    /// The table with all of its rows; `None` if they are invalid.
     pub fn into_table(self) -> Option<UnwindTable> {
         match self {
             Self::Here(table) => Some(*table),
@@ -72,7 +72,7 @@ impl BuiltTable {
 pub enum NotBuilt {
     /// The file cannot be read.
     File(NoSymbol),
-    /// It has none.
+    /// It has no table.
     Table(NoTable),
 }
 
@@ -91,7 +91,7 @@ pub fn build(file: &File) -> Result<BuiltTable, NotBuilt> {
     build_for(file, Author::of(&version))
 }
 
-/// The table of an ELF image in memory, whose bytes this user chose.
+/// The table of an ELF image in memory whose bytes this user controls.
 ///
 /// # Errors
 /// [`NotBuilt`].
@@ -131,7 +131,7 @@ fn accounts() -> MutexGuard<'static, TimeAccounts> {
     ACCOUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The table of an ELF file, built here.
+/// The table of an ELF file, built in this process.
 fn table_of(file: &File) -> Result<UnwindTable, NotBuilt> {
     SparseFile::frames_of(file).map_err(NotBuilt::File)?.unwind_table().map_err(NotBuilt::Table)
 }
@@ -146,7 +146,7 @@ fn memory_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("unwind-table", flags)?.into())
 }
 
-/// One request, one answer, with the file that the table was written to.
+/// One request and its answer, with the file that contains the table.
 fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(BuildReply, File), WorkerFailure> {
     let table = memory_file().map_err(|_| WorkerFailure::Ended)?;
     let mut socket = builder.socket();
@@ -159,7 +159,7 @@ fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(BuildReply, File), Wor
     }
 }
 
-/// A table that its builder cannot change any more. `None`: it can, or there is none.
+/// A table that its builder can no longer change. `None`: it still can, or there is no table.
 fn sealed(table: File) -> Option<BuiltTable> {
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     // Refused while the builder has it mapped.

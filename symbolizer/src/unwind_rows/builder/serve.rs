@@ -23,8 +23,8 @@ use crate::unwind_rows::sparse::FILE_BYTES_MAX;
 
 /// Threads of one builder; several work side by side.
 const THREADS_MAX: usize = 8;
-/// Files: its own three, an ELF file and a table, and what the runtime holds. Memory: address space for the whole of a
-/// file, what is read of it, and the table. Written: the largest table, with its pages and rules.
+/// Files: its own three, an ELF file and a table, and those of the runtime. Memory: address space for the whole file,
+/// the parts read of it, and the table. Written: the largest table, with its pages and rules.
 const BOUNDS: Bounds = Bounds {
     files: 32,
     memory: FILE_BYTES_MAX + (8 << 30),
@@ -34,19 +34,19 @@ const BOUNDS: Bounds = Bounds {
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
-/// The privileges cannot be given up, or the socket fails.
+/// The privileges cannot be dropped, or the socket fails.
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
     start_threads()?;
     worker::limit_threads()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
+    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
     let _ = worker::enter(true);
     worker::ready(&socket)?;
     answer_all(&socket)
 }
 
-/// Starts all threads that there will ever be, and waits until each of them runs.
+/// Starts all threads in advance, and waits until each of them runs.
 fn start_threads() -> io::Result<()> {
     let threads = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(io::Error::other)?;
@@ -64,7 +64,7 @@ fn answer_all(mut socket: &UnixStream) -> io::Result<()> {
 
 fn build(file: &File, mut table: File) -> Result<(), NotBuilt> {
     let bytes = encode(&table_of(file)?);
-    // No room in memory for it, or the bound above.
+    // The memory is exhausted, or the bound above reached.
     table.write_all(&bytes).map_err(|_| NotBuilt::File(NoSymbol::TooLarge))
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use std::io::Read as _;
 
-    /// What a builder answers of a file, and the table that it wrote.
+    /// The answer about a file, and the table.
     fn built(file: &File) -> (BuildReply, File) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let table = memory_file().unwrap();

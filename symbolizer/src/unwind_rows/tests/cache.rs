@@ -39,7 +39,7 @@ fn key(bytes: &[u8]) -> Key {
     })
 }
 
-/// As a capture does it: a failing cache costs time, never a table.
+/// Like a capture: a failing cache costs time, never a table.
 fn load_or_build(cache: &Cache, bytes: &[u8]) -> Result<UnwindTable, NoTable> {
     if let Some(table) = cache.load(&key(bytes)) {
         return Ok(table);

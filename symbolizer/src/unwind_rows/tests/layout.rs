@@ -63,12 +63,12 @@ fn of_overlapping_frames_the_last_start_holds() {
         assert_eq!(offsets(&table, [0, 40, 100, 150, 250]), expect, "{list:?}");
         assert_eq!(counted(&table, Count::Overlapping), overlaps, "{list:?}");
     };
-    // Nested: the outer one holds again after the inner one.
+    // Nested: the outer one applies again after the inner one.
     check(&[(0, 200, 8), (100, 50, 16)], [8, 8, 16, 8, 0], 1);
     check(&[(100, 50, 16), (0, 200, 8)], [8, 8, 16, 8, 0], 1);
     // Staggered.
     check(&[(0, 120, 8), (100, 180, 16)], [8, 8, 16, 16, 16], 1);
-    // The same beginning: the shorter.
+    // The same begin: the shorter one.
     check(&[(0, 200, 8), (0, 100, 16)], [16, 16, 8, 8, 0], 1);
     // Equal: the first in the file.
     check(&[(0, 200, 16), (0, 200, 8)], [16, 16, 16, 16, 0], 1);
@@ -171,15 +171,15 @@ fn an_entry_point_without_frame_is_outermost() {
     };
     let [none, rsp, end] = [rule_kind::NONE, rule_kind::SP, rule_kind::END];
     check(2, 128, [none, end, end, rsp], 1);
-    // A library states the beginning of its text there.
+    // Libraries state the beginning of their text there.
     check(3, 128, [none, none, none, rsp], 0);
-    // With a frame, the frame knows better.
+    // A frame overrides it.
     check(2, 0, [none, none, none, rsp], 0);
     // Cut by the next frame.
     check(2, 190, [none, none, end, rsp], 1);
 }
 
-/// The dynamic linker is a library in which the kernel begins a program.
+/// The dynamic linker is a library in which the kernel starts a program.
 #[test]
 fn the_entry_of_a_dynamic_linker_is_outermost() {
     let check = |name: &str, marked| {

@@ -3,14 +3,14 @@
 use super::*;
 use crate::pclntab::tests::table as pclntab;
 
-/// Pairs of a depth and the bytes for which it holds.
+/// Pairs of a depth and the bytes over which it holds.
 const DEPTHS: &[(i64, u32)] = &[(0, 16), (0x20, 0x40)];
 
-/// Where a program has its table, and its linker's data of the module.
+/// Addresses of a program's table and of its linker's data of the module.
 const TABLE: u64 = 0x2000;
 const MODULE: u64 = 0x8000;
 
-/// A Go program with these functions from [`TEXT`] on, 0x100 bytes each; its table says that they count from `text`.
+/// A Go program with these functions from [`TEXT`] on, 0x100 bytes each; its table's entries are relative to `text`.
 fn program(text: u64, names: &[&'static str]) -> Elf {
     let functions: Vec<_> =
         names.iter().enumerate().map(|(at, name)| (at as u64 * 0x100, *name, DEPTHS)).collect();
@@ -70,8 +70,8 @@ fn go_functions_have_rows_without_frame_descriptions() {
     assert_eq!(counted(&table, Count::GoRows), 2);
 }
 
-/// A function that saves its frame pointer (`push %rbp; mov %rsp,%rbp`), takes another stack (`mov 0x38(%rdx),%rsp`),
-/// calls, and gives both back (`mov 0x38(%rax),%rsp; pop %rbp; ret`).
+/// A function that saves its frame pointer (`push %rbp; mov %rsp,%rbp`), switches stacks (`mov 0x38(%rdx),%rsp`),
+/// calls, and restores both (`mov 0x38(%rax),%rsp; pop %rbp; ret`).
 const SWITCHES: &[u8] =
     &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x8b, 0x62, 0x38, 0xff, 0xd7, 0x48, 0x8b, 0x60, 0x38, 0x5d, 0xc3];
 /// Its depths.
@@ -108,7 +108,7 @@ fn functions_of_go_that_change_stacks_are_followed() {
         let expect = [rsp(8), saved, switched, switched, rsp(8)];
         assert_eq!([0, 1, 4, 14, 15].map(rule), expect, "{name}");
     }
-    // A goroutine that goes on was called by nobody.
+    // A resumed goroutine has no caller.
     let rule = with_code("gogo", RESUMES, &[(0, 8)]);
     assert_eq!([0, 5, 6, 7].map(|at| rule(at).cfa), [SP, SP, END, END]);
 }
@@ -123,7 +123,7 @@ fn other_instructions_change_no_stacks() {
     assert_eq!(rule(8).cfa, SP, "it leaves no goroutine");
 }
 
-/// The linker's data of a module with two functions, of which the last one ends at 0x1000: place and word.
+/// The linker's data of a module with two functions, the last of which ends at 0x1000: index and word.
 const MODULE_DATA: [(usize, u64); 5] = [(0, TABLE), (17, 3), (20, TEXT), (21, TEXT + 0x1000), (22, TEXT)];
 
 fn words_of(data: &[(usize, u64)]) -> Vec<u8> {
@@ -132,7 +132,7 @@ fn words_of(data: &[(usize, u64)]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Relocations of words at an address: which of them, type, what the loader adds to the place of the file.
+/// Relocations of words at an address: index, type, and addend of each.
 fn relocations(address: u64, words: &[(usize, u64, u64)]) -> Vec<u8> {
     let relocation = |&(number, kind, addend)| [address + 8 * number as u64, kind, addend];
     words.iter().flat_map(relocation).flat_map(u64::to_le_bytes).collect()
@@ -162,7 +162,7 @@ fn the_text_of_go_may_stand_in_relocations() {
     const RELATIVE: u64 = 8;
     let check = |what: &str, address: u64, words: &[(usize, u64, u64)], expect: u8| {
         let mut elf = program(0, &["main.main", "runtime.goexit"]);
-        // A count is no address.
+        // A count is not an address.
         elf.sections.push((".go.module", MODULE, 3, words_of(&MODULE_DATA[1..2])));
         elf.sections.push((".rela.dyn", 0x9000, 2, relocations(address, words)));
         let kinds = elf.table().map_or([NONE; 2], |table| kinds(&table, [0x100, 0x1ff]));

@@ -43,7 +43,7 @@ impl Report {
             let instruction = decoder.decode();
             let address = instruction.ip();
             let Some(stated) = table.lookup(address) else { continue };
-            // Behind a call that never returns. LLVM takes it for the end of the function, with nothing on the stack.
+            // After a call that never returns. LLVM takes it for the end of the function, with an empty stack.
             if instruction.mnemonic() == Mnemonic::Ud2 {
                 continue;
             }
@@ -57,8 +57,8 @@ impl Report {
             let Some(rule) = state.rule() else { continue };
             assert_eq!(state.cfa_of(&rule), Some(Ok(0)), "{rule:?} does not follow from {state:?}");
             self.derived += 1;
-            // Behind LLVM's loop that touches each page of a large frame, rsp is what r11 is: only the loop's
-            // condition says so, so that the two rows cannot be compared.
+            // After LLVM's loop that touches each page of a large frame, rsp equals r11: only the loop's condition
+            // shows it, so the two rows cannot be compared.
             let is_behind_probes = (rule.cfa, rule.detail) == (rule_kind::REGISTER, DWARF_R11);
             let cfa = state.cfa_of(&stated).filter(|cfa| cfa.is_ok() || !is_behind_probes);
             if let Some(cfa) = cfa {
@@ -171,9 +171,8 @@ fn derived_rows_agree_with_gcc() {
     assert!(compared > 10_000, "none of the libraries is installed");
 }
 
-/// LLVM 21 has rows that come late: where it moves an `add rsp, n` that two paths share in front of the branch, and
-/// where it moves an instruction between a `push` of an argument and its row. Some 30 of half a million instructions of
-/// this program.
+/// LLVM 21 has late rows: if it moves an `add rsp, n` shared by two paths in front of the branch, and if it moves an
+/// instruction between a `push` of an argument and its row. Some 30 of half a million instructions of this program.
 #[test]
 fn derived_rows_agree_with_llvm_except_late_rows() {
     let report = compare(&std::env::current_exe().unwrap()).unwrap();
