@@ -32,8 +32,8 @@ pub enum Stage {
     Attribute,
     /// The profile on disk. Receives nothing; its gaps are what could not be read back.
     Store,
-    /// Calls of accelerators' libraries, with what their devices did. Between `Resolve` and `Attribute`, and only
-    /// when there are such calls.
+    /// Calls of accelerator libraries, with the work of their devices. Between `Resolve` and `Attribute`, and only if
+    /// there are such calls.
     Correlate,
 }
 
@@ -76,8 +76,8 @@ impl fmt::Display for Stage {
 
 reasons! {
     class Gap, page "probes.md";
-    /// Of duty-cycled probes: their counts are of the time in which they were attached. Its sentence in a profile
-    /// states that time.
+    /// Of duty-cycled probes: their counts cover the time in which they were attached. Its sentence in a profile states
+    /// that time.
     pub const DUTY_CYCLED = "watched-in-turns",
         "probes with a budget (`--probe-budget`) would have taken more than that, so they were duty-cycled";
 }
@@ -166,7 +166,7 @@ pub struct Account {
     pub merged: u64,
     /// Records lost, by reason.
     pub dropped: Tally,
-    /// Kept, but incomplete: gaps by reason. One record may have several, so they are no part of the sum.
+    /// Kept, but incomplete: gaps by reason. One record may have several, so they are not part of the sum.
     pub gaps: Tally,
 }
 
@@ -177,7 +177,7 @@ impl Account {
         self.kept = self.kept.saturating_add(n);
     }
 
-    /// Records received that are neither kept, merged nor dropped yet; `None` when more left than were received.
+    /// Records received that are neither kept, merged nor dropped yet; `None` if more left than were received.
     pub fn in_hand(&self) -> Option<u64> {
         let out = u128::from(self.kept) + u128::from(self.merged) + u128::from(self.dropped.total());
         u128::from(self.received).checked_sub(out).and_then(|rest| u64::try_from(rest).ok())
@@ -203,10 +203,10 @@ pub enum CheckTime {
     Finished,
 }
 
-/// A stage, or the passage between two stages, that does not add up.
+/// A stage, or the passage between two stages, whose counts do not add up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Imbalance {
-    /// Received differs from what became of it.
+    /// Received differs from the sum of the outcomes.
     #[error(
         "stage {stage}: received {received}, but kept {kept} + merged {merged} + dropped {dropped} = {sum}",
         sum = u128::from(*kept) + u128::from(*merged) + u128::from(*dropped)
@@ -223,7 +223,7 @@ pub enum Imbalance {
         /// Records lost.
         dropped: u64,
     },
-    /// What one stage passed on is not what the next received.
+    /// The next stage did not receive what one stage passed on.
     #[error("between {from} and {to}: {kept} passed on, {received} received")]
     Passage {
         /// The earlier stage.
@@ -243,8 +243,8 @@ impl Ledger {
         &self.accounts[stage as usize]
     }
 
-    /// The account of a stage, to write in. A stage whose counters are totals kept elsewhere (the kernel's) assigns
-    /// its account anew each time.
+    /// The account of a stage, mutable. A stage whose counters are totals kept elsewhere (the kernel's) replaces its
+    /// account each time.
     pub fn stage_mut(&mut self, stage: Stage) -> &mut Account {
         &mut self.accounts[stage as usize]
     }
@@ -283,8 +283,8 @@ impl Ledger {
 
     /// Whether everything adds up; if not, the first place where it does not.
     ///
-    /// Stages before the first one in use are left out (replayed input has no kernel stage), and so is that which only
-    /// calls of accelerators' libraries use.
+    /// Stages before the first one in use are left out (replayed input has no kernel stage), and so is the one that
+    /// only calls of accelerator libraries use.
     pub fn check(&self, when: CheckTime) -> Result<(), Imbalance> {
         let absent = |stage| stage == Stage::Correlate && self.stage(stage).is_unused();
         let stages = || Stage::ALL.iter().copied().filter(|&stage| stage != Stage::Store && !absent(stage));
@@ -323,10 +323,10 @@ impl Ledger {
         }
     }
 
-    /// What became of records between `before`, an earlier state of this ledger, and now.
+    /// Outcomes of records between `before`, an earlier state of this ledger, and now.
     ///
-    /// A record counts where its way ended in that time: at the last stage, or where it was lost. So the stages add up
-    /// as those of a finished ledger do, although records were under way at both ends.
+    /// A record counts if it ended in that time: at the last stage, or where it was lost. So the stages add up as in a
+    /// finished ledger, although records were under way at both ends.
     #[must_use]
     pub fn since(&self, before: &Ledger) -> Ledger {
         let mut since = Ledger::default();
@@ -532,7 +532,7 @@ mod tests {
             let merged: u64 = stages.iter().map(|&s| ledger.stage(s).merged).sum();
             prop_assert_eq!(ledger.stage(Stage::Attribute).kept + ledger.lost() + merged, fates.len() as u64);
 
-            // What became of the second half is what is in the whole ledger and not in the first.
+            // The second half is the whole ledger minus the first half.
             let mut all = first.clone();
             all.merge(&other);
             let (since, nothing) = (all.since(&first), all.since(&all));

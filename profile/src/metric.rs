@@ -53,7 +53,7 @@ metrics! {
     CpuTime = 0, "cpu-time", Nanoseconds;
     /// Time blocked or waiting for a CPU.
     OffCpuTime = 1, "off-cpu-time", Nanoseconds;
-    /// Time whatever the thread did.
+    /// Elapsed time, whatever the thread did.
     WallTime = 2, "wall-time", Nanoseconds;
     /// Timer samples.
     Samples = 3, "samples", Count;
@@ -110,18 +110,18 @@ metrics! {
     StallSleeping = 28, "stall:sleeping", Count;
     /// PC samples: texture queue full.
     StallTexThrottle = 29, "stall:tex_throttle", Count;
-    /// PC samples: fixed latency of the instruction before.
+    /// PC samples: fixed latency of the previous instruction.
     StallWait = 30, "stall:wait", Count;
     /// PC samples: waiting for a warp-group matrix operation.
     StallGmma = 31, "stall:gmma", Count;
-    /// PC samples: waiting for the warp group to gather.
+    /// PC samples: waiting for the warps of a warp group to arrive.
     StallWarpgroupArrive = 32, "stall:warpgroup_arrive", Count;
     /// Hardware cycles on a CPU.
     Cycles = 33, "cycles", Count;
-    /// Upper bound of kernel time where it was not measured: from the launch to the end of the next wait for it.
-    /// Launches overlap in it, so sums are far too high.
+    /// Upper bound of kernel time that was not measured: from the launch to the end of the next wait for it. Launches
+    /// overlap in it, so sums are far too high.
     GpuTimeBound = 34, "gpu-time-bound", Nanoseconds;
-    /// Of the bytes allocated in a context, those freed since, wherever that was.
+    /// Of the bytes allocated in a context, those freed since, from any context.
     ReturnedBytes = 35, "returned-bytes", Bytes;
     /// Bytes that a rank contributed to collectives.
     CollectiveBytes = 36, "collective-bytes", Bytes;
@@ -134,11 +134,11 @@ metrics! {
     /// Floating-point operations that a model derives from the sizes of tensors ([`crate::operator::work`]): not
     /// measured.
     ModelFlops = 40, "model-flops", Count;
-    /// Bytes read and written that it derives: not measured.
+    /// Bytes read and written, derived by the same model: not measured.
     ModelBytes = 41, "model-bytes", Bytes;
     /// Bytes of tensors allocated by the framework's allocator.
     TensorBytes = 42, "tensor-bytes", Bytes;
-    /// Of these, those freed since, wherever that was.
+    /// Of these, those freed since, from any context.
     TensorReturnedBytes = 43, "tensor-returned-bytes", Bytes;
     /// Live bytes of tensors: of a context at the end, of a device by time.
     LiveBytes = 44, "live-bytes", Bytes;
@@ -149,11 +149,11 @@ metrics! {
     // Of the machine, whatever ran on it: see `docs/system.md`.
     /// Time that a CPU of the machine ran anything.
     CpuBusyTime = 47, "system:cpu-busy-time", Nanoseconds;
-    /// Time that a CPU of the machine had nothing to run, and a task that ran there waited for a disk.
+    /// Time that a CPU of the machine was idle while a task that ran there waited for a disk.
     CpuIoWaitTime = 48, "system:cpu-io-wait-time", Nanoseconds;
-    /// Time that a CPU of a virtual machine was not given to it.
+    /// Time that the hypervisor withheld a CPU of a virtual machine.
     CpuStealTime = 49, "system:cpu-steal-time", Nanoseconds;
-    /// Time in which some task could run and had no CPU.
+    /// Time in which some task was runnable without a CPU.
     CpuPressureTime = 50, "system:cpu-pressure-time", Nanoseconds;
     /// Time in which some task waited for a disk.
     IoPressureTime = 51, "system:io-pressure-time", Nanoseconds;
@@ -178,7 +178,7 @@ metrics! {
     GpuBusyTime = 60, "system:gpu-busy-time", Nanoseconds;
     /// Time that the memory of a GPU was read or written, in the same way.
     GpuMemoryBusyTime = 61, "system:gpu-memory-busy-time", Nanoseconds;
-    /// Bytes of memory that there are, by time.
+    /// Total bytes of memory, by time.
     MemoryTotalBytes = 62, "system:memory-total-bytes", Bytes;
     /// Milliwatts that a GPU draws, by time.
     GpuPowerMilliwatts = 63, "system:gpu-power-milliwatts", Count;
@@ -188,20 +188,20 @@ metrics! {
     GpuClockMegahertz = 65, "system:gpu-clock-megahertz", Count;
     /// Megahertz of a GPU's memory, by time.
     GpuMemoryClockMegahertz = 66, "system:gpu-memory-clock-megahertz", Count;
-    /// Time of intervals in which a GPU was found slower than it could be, to stay within its power.
+    /// Time of intervals in which a GPU was slowed down to stay within its power limit.
     GpuPowerLimitedTime = 67, "system:gpu-power-limited-time", Nanoseconds;
     /// The same, because it was too hot.
     GpuThermalLimitedTime = 68, "system:gpu-thermal-limited-time", Nanoseconds;
-    /// The same, because its hardware slowed it down for another reason.
+    /// The same, because its hardware slowed down for another reason.
     GpuSlowdownTime = 69, "system:gpu-slowdown-time", Nanoseconds;
-    /// The same, because somebody set its clocks, or it keeps those of other GPUs.
+    /// The same, because a user set its clocks, or it follows those of other GPUs.
     GpuClockSettingTime = 70, "system:gpu-clock-setting-time", Nanoseconds;
-    /// Megabits a second that the link of a network interface carries in each direction.
+    /// Megabits per second of a network interface's link in each direction.
     NetworkLinkMegabits = 71, "system:network-link-megabits", Count;
 }
 
 impl Metric {
-    /// How many metrics there are.
+    /// Number of metrics.
     pub const COUNT: usize = Metric::ALL.len();
 
     /// Whether it is a level: a value holds until the next one, and the value of a span is the highest in it, not the
@@ -210,13 +210,13 @@ impl Metric {
         matches!(self, Self::LiveBytes | Self::ReservedBytes) || self.is_reading()
     }
 
-    /// Whether values of one context add up. Readings of the machine do not: their mean and their values over time
-    /// are what they say.
+    /// Whether values of one context add up. Readings of the machine do not: only their mean and their values over time
+    /// are meaningful.
     pub const fn adds_up(self) -> bool {
         !self.is_reading()
     }
 
-    /// Whether it is a level of the machine that is read again and again.
+    /// Whether it is a level of the machine that is read repeatedly.
     const fn is_reading(self) -> bool {
         matches!(
             self,
@@ -269,7 +269,7 @@ impl FromStr for Metric {
 /// Figures of one metric at one place. Merging is commutative and associative, as long as nothing saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
     /// Their sum; stops at the largest `u64` (584 years of nanoseconds).
     pub sum: u64,

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-/// Sorts as the methods of slices do that have these names without `rows`.
+/// Sorts like the slice methods of these names without `rows`.
 pub trait SortRows<T> {
     /// Equal rows stay in their order.
     fn sort_rows_by(&mut self, compare: impl FnMut(&T, &T) -> Ordering);
@@ -26,7 +26,7 @@ impl<T> SortRows<T> for [T] {
     }
 }
 
-/// Positions of rows in the order that they should have.
+/// Positions of rows in sorted order.
 #[inline(never)]
 fn sorted(rows: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rows).collect();
@@ -34,12 +34,12 @@ fn sorted(rows: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec
     order
 }
 
-/// Brings rows into an order, exchanging two at a time.
+/// Brings rows into an order by swaps.
 #[inline(never)]
 fn rearrange(mut order: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
     for first in 0..order.len() {
         let mut place = first;
-        // Along the circle of rows that take each other's places.
+        // Along each cycle of the permutation.
         loop {
             let from = std::mem::replace(&mut order[place], place);
             if from == first || from == place {
@@ -60,7 +60,7 @@ mod tests {
     proptest! {
         #[test]
         fn rows_are_sorted_as_the_standard_library_does(keys in proptest::collection::vec(0_u8..8, 0..200)) {
-            // Where they were distinguishes equal keys.
+            // Original positions distinguish equal keys.
             let rows: Vec<(u8, String)> = (0..).zip(keys).map(|(at, key): (u32, _)| (key, at.to_string())).collect();
             let (mut expect, mut have) = (rows.clone(), rows.clone());
             let falling = |a: &(u8, String), b: &(u8, String)| b.0.cmp(&a.0);

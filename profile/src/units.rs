@@ -106,8 +106,8 @@ pub mod clock {
     #[derive(Clone, Copy, Debug)]
     pub enum Realtime {}
 
-    /// The clock of one trace of another tool, which has put times of host and devices onto it. Those of two traces
-    /// have nothing in common but what [`ClockInfo`](crate::trace::ClockInfo) says.
+    /// The clock of one trace of another tool, to which the tool has converted times of host and devices. Two such
+    /// clocks are related only by [`ClockInfo`](crate::trace::ClockInfo).
     #[derive(Clone, Copy, Debug)]
     pub enum TraceClock {}
 }
@@ -176,7 +176,7 @@ impl<Clock> fmt::Debug for Time<Clock> {
     }
 }
 
-/// Time from `earlier` to `self`; zero when `earlier` is in fact later.
+/// Time from `earlier` to `self`; zero if `earlier` is in fact later.
 impl<Clock> Sub for Time<Clock> {
     type Output = Nanos;
 

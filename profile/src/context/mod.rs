@@ -18,16 +18,16 @@ use crate::tree::{NodeId, Tree};
 pub struct Contexts<'p> {
     /// The profile's texts.
     pub strings: &'p Strings,
-    /// The frames that show. Their handles are not the profile's.
+    /// The shown frames. Their handles are not the profile's.
     pub frames: Frames,
     /// Contexts of those frames.
     pub tree: Tree,
 }
 
 impl<'p> Contexts<'p> {
-    /// What `selection` shows of `profile`; its metric is ignored.
+    /// The contexts of `profile` as `selection` shows them; its metric is ignored.
     pub fn of(profile: &'p Profile, selection: &Selection) -> Self {
-        // No frame or context is split in two, so what fitted once fits again. Exceptions are contexts that move
+        // No frame or context is split in two, so everything fits that fitted before. Exceptions are contexts that move
         // below their devices, and a profile has some dozens of streams.
         let mut frames = Frames::new(profile.frames.len().saturating_mul(2));
         let mut tree = Tree::new(usize::MAX);

@@ -11,10 +11,10 @@ use crate::frame::{BACKWARD, Frame};
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
-/// A part of training or serving, the more particular ones last.
+/// A part of training or serving, more specific ones last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// None that is known.
+    /// No known one.
     #[default]
     Other,
     /// Modules are called.
@@ -27,7 +27,7 @@ pub enum Phase {
     Backward,
     /// Batches are waited for or made, within the program.
     Loading,
-    /// Batches are made in a process of their own.
+    /// Batches are made in a separate process.
     LoadingWorker,
     /// State is saved or loaded.
     Checkpoint,
@@ -69,8 +69,8 @@ impl Phase {
     }
 }
 
-/// The phase of every node, by its number. [`Phase::Evaluation`], for which any program may have a name, is none in a
-/// profile without another one.
+/// The phase of every node, by its number. [`Phase::Evaluation`], which any program may have a name for, is not used in
+/// a profile without another one.
 pub fn phases(profile: &Profile) -> Vec<Phase> {
     // Frames are far fewer than nodes.
     let mut of_frame: Vec<Option<(Phase, bool)>> = vec![None; profile.frames.len()];
@@ -86,7 +86,7 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
             }),
             None => (Phase::Other, false),
         };
-        // A first call imports much that it does not do; a compiler that is imported to compile does.
+        // A first call imports code that it does not run; a compiler that is imported to compile runs.
         let above = match phases[node.parent.index()] {
             Phase::Compilation => Phase::Compilation,
             _ if imports => Phase::Other,
@@ -114,7 +114,7 @@ pub fn is_import(file: &str, function: &str) -> bool {
     frozen && function.rsplit('.').next().unwrap_or(function).starts_with("_find_and_load")
 }
 
-/// The phase of a frame by itself.
+/// The phase of a frame alone.
 fn of(profile: &Profile, frame: Frame) -> Phase {
     let text = |id| profile.strings.get(id);
     match frame {
@@ -129,7 +129,7 @@ fn of(profile: &Profile, frame: Frame) -> Phase {
     }
 }
 
-/// By the end of a path, or by a folder in it that ends with `/`; and by the end of a qualified name, if that matters.
+/// By the end of a path, or by a folder in it that ends with `/`; and by the end of a qualified name, if needed.
 const PYTHON: &[(&str, &[&str], Phase)] = &[
     ("torch/nn/modules/module.py", &["_call_impl"], Phase::Forward),
     ("torch/optim/lr_scheduler.py", &[], Phase::Other),
@@ -144,7 +144,7 @@ const PYTHON: &[(&str, &[&str], Phase)] = &[
     ("torch/distributed/checkpoint/", &[], Phase::Checkpoint),
     ("safetensors/torch.py", &[], Phase::Checkpoint),
     ("torch/distributed/distributed_c10d.py", &[], Phase::Communication),
-    // What merely calls compiled code is in the same folders.
+    // Other files in these folders merely call compiled code.
     ("torch/_dynamo/convert_frame.py", &[], Phase::Compilation),
     (
         "torch/_inductor/compile_fx.py",
@@ -154,7 +154,7 @@ const PYTHON: &[(&str, &[&str], Phase)] = &[
     ("triton/compiler/compiler.py", &["compile"], Phase::Compilation),
     ("jax/_src/compiler.py", &[], Phase::Compilation),
 ];
-/// What functions of a program are called that evaluate.
+/// Names of a program's functions that evaluate.
 const EVALUATES: [&str; 5] =
     ["evaluate", "validate", "evaluation_loop", "evaluation_step", "validation_step"];
 
@@ -195,8 +195,7 @@ fn of_operator(name: &str) -> Phase {
     }
 }
 
-/// What ranges are called by programs that name their parts by these words, without regard to case, spaces and
-/// underscores.
+/// Names of ranges in programs that name their phases, ignoring case, spaces and underscores.
 const RANGES: [(&str, Phase); 12] = [
     ("forward", Phase::Forward),
     ("backward", Phase::Backward),

@@ -73,7 +73,7 @@ impl FromStr for View {
     }
 }
 
-/// What the outermost boxes are.
+/// The outermost boxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GroupBy {
     /// Processes; their threads are joined.
@@ -81,9 +81,9 @@ pub enum GroupBy {
     Process,
     /// Processes, and in them threads.
     Thread,
-    /// Processes, and in them devices for what ran on them.
+    /// Processes, and in them devices for the work that ran on them.
     Device,
-    /// Processes, and in them streams of devices for what ran in them.
+    /// Processes, and in them streams of devices for the work that ran in them.
     Stream,
 }
 
@@ -112,27 +112,27 @@ pub struct Selection {
     pub view: View,
     /// Whether lines of one function are distinguished.
     pub lines: bool,
-    /// What the outermost boxes are.
+    /// The outermost boxes.
     pub group_by: GroupBy,
-    /// Whether the full view shows the interpreter's own frames and a framework's dispatch beside the Python frames and
-    /// operators that represent them. The native view always shows them.
+    /// Whether the full view shows the interpreter's internal frames and a framework's dispatch beside the Python
+    /// frames and operators that represent them. The native view always shows them.
     pub interpreter: bool,
 }
 
 impl Selection {
-    /// The full view of one metric: functions by process, without the interpreter's own frames.
+    /// The full view of one metric: functions by process, without the interpreter's internal frames.
     pub const fn of(metric: Metric) -> Self {
         Selection { metric, view: View::Full, lines: false, group_by: GroupBy::Process, interpreter: false }
     }
 }
 
 impl Selection {
-    /// The frame as this selection shows it; `None` when it is folded into its caller.
+    /// The frame as this selection shows it; `None` if it is folded into its caller.
     pub fn shown(&self, frame: &Frame) -> Option<Frame> {
         self.shows(frame).then(|| if self.lines { *frame } else { without_line(*frame) })
     }
 
-    /// Whether a frame shows; otherwise its values go to its caller's.
+    /// Whether a frame is shown; otherwise its values go to its caller's.
     pub fn shows(&self, frame: &Frame) -> bool {
         let native = self.view != View::Python;
         let python = self.view != View::Native;
@@ -186,7 +186,7 @@ impl Selection {
     }
 }
 
-/// Where in a stack the frame of its device is inserted: below its process, when there is one.
+/// Where in a stack the frame of its device is inserted: below its process, if there is one.
 pub(crate) fn below_process(mut kinds: impl Iterator<Item = FrameKind>) -> usize {
     usize::from(kinds.next() == Some(FrameKind::Process))
 }

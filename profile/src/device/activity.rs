@@ -25,14 +25,14 @@ pub enum Tier {
     /// Calls were observed from outside: device time is bounded by them, never measured.
     #[default]
     Observed,
-    /// Records of another tool's collection were read along.
+    /// Records of another tool's collection were read.
     Borrowed,
     /// Our collector reported them.
     Collected,
 }
 
 impl Tier {
-    /// As it is shown: `T0 observed`.
+    /// Display form: `T0 observed`.
     pub const fn label(self) -> &'static str {
         match self {
             Tier::Observed => "T0 observed",
@@ -41,7 +41,7 @@ impl Tier {
         }
     }
 
-    /// How far times of devices can be believed, in words.
+    /// How reliable times of devices are.
     pub const fn times(self) -> &'static str {
         match self {
             Tier::Observed => "bounds only",
@@ -64,9 +64,9 @@ pub enum JoinMethod {
     /// Nothing was joined.
     #[default]
     None,
-    /// By a correlation id that the launch was given.
+    /// By the correlation id of the launch.
     Exact,
-    /// By the order of launches in their thread, and by what was launched.
+    /// By the order of launches in their thread, and by the launched work.
     Estimated,
 }
 
@@ -94,7 +94,7 @@ where
     Ok(T::deserialize(name).unwrap_or_default())
 }
 
-/// What is known of the device work of one process.
+/// Facts about the device work of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuProcess {
@@ -108,7 +108,7 @@ pub struct GpuProcess {
     pub join: JoinMethod,
     /// A note about the collector or its absence; empty for none.
     pub note: String,
-    /// Kernel launches observed by probes, without those into graphs being captured.
+    /// Kernel launches observed by probes, without those captured into graphs.
     pub launches: u64,
     /// Of these, launches without a stack of their own, because stacks were limited.
     pub launches_without_stack: u64,
@@ -126,9 +126,9 @@ pub struct GpuProcess {
     pub kernels: u64,
     /// Kernels of graphs, as reported by activities.
     pub graph_kernels: u64,
-    /// Of all reported kernels, those that were joined with a launch.
+    /// Of all reported kernels, those joined with a launch.
     pub joined: u64,
-    /// Overhead of the collecting interface, as it reports it.
+    /// Overhead of the collecting interface, as reported by it.
     #[serde(rename = "overhead_ns")]
     pub overhead: Nanos,
     /// Upper bound of the time that devices were busy for the process: each wait adds the time since the
@@ -142,7 +142,7 @@ pub struct GpuProcess {
 }
 
 impl GpuProcess {
-    /// Whether it did anything with a device.
+    /// Whether it used a device.
     pub fn is_used(&self) -> bool {
         *self != GpuProcess { pid: self.pid, ..GpuProcess::default() }
     }
@@ -183,13 +183,13 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, bytes.
     pub dynamic_shared: u32,
-    /// Static shared memory of a block, bytes; known from activities and device code only.
+    /// Static shared memory of a block, bytes; known only from activities and device code.
     pub static_shared: Option<u32>,
     /// Registers of a thread; likewise.
     pub registers: Option<u32>,
-    /// Architecture of the code that ran: 80 for `sm_80`; known from device code only.
+    /// Architecture of the code that ran: 80 for `sm_80`; known only from device code.
     pub arch: Option<u32>,
-    /// Architecture of the device that ran it; known from a collector only.
+    /// Architecture of the device that ran it; known only from a collector.
     pub device_arch: Option<u32>,
 }
 
@@ -230,7 +230,7 @@ impl Shape {
         self.merge(&Shape::of(launch));
     }
 
-    /// Shared memory of a block at the last launch, bytes; `None` while its static part is not known.
+    /// Shared memory of a block at the last launch, bytes; `None` while its static part is unknown.
     pub fn shared(&self) -> Option<u32> {
         Some(self.dynamic_shared.last.saturating_add(self.static_shared?.last))
     }
@@ -240,13 +240,13 @@ impl Shape {
         self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last))
     }
 
-    /// Architecture of what the last launch ran on: the device's; while that is not known, that of the code, which is
-    /// made for it or for an earlier one.
+    /// Architecture that the last launch ran on: the device's; while that is unknown, that of the code, which is
+    /// compiled for it or for an earlier one.
     pub fn runs_on(&self) -> Option<u32> {
         self.device_arch.or(self.arch).map(|of| of.last)
     }
 
-    /// How many blocks of the last launch fit on a multiprocessor; `None` while not all is known that limits it.
+    /// How many blocks of the last launch fit on a multiprocessor; `None` while some limit of it is unknown.
     pub fn occupancy(&self) -> Option<Occupancy> {
         Occupancy::of(self.runs_on()?, self.threads(), self.registers?.last, self.shared()?)
     }
@@ -270,7 +270,7 @@ impl Shape {
     }
 }
 
-/// What a device did.
+/// Kind of device work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ActivityKind {
     /// A kernel ran.
@@ -295,7 +295,7 @@ impl ActivityKind {
         ActivityKind::Sync,
     ];
 
-    /// Name, as it is stored.
+    /// Stored name.
     pub const fn name(self) -> &'static str {
         match self {
             ActivityKind::Kernel => "kernel",
@@ -307,7 +307,7 @@ impl ActivityKind {
     }
 }
 
-/// One thing that a device did.
+/// One activity of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// Its context.
@@ -330,7 +330,7 @@ pub struct Activity {
     pub end: Nanos,
     /// When the host launched it, since the capture began; `None` when the call was not observed.
     pub launched: Option<Nanos>,
-    /// Bytes copied or filled; 0 for what moves none.
+    /// Bytes copied or filled; 0 for other work.
     pub bytes: u64,
 }
 
@@ -359,7 +359,7 @@ impl Activities {
         }
     }
 
-    /// Activities in the order in which they were reported, which is not that of their times.
+    /// Activities in the order in which they were reported, not by time.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Activity> {
         self.ring.iter()
     }
@@ -375,15 +375,15 @@ impl Activities {
     }
 }
 
-/// Contexts whose shapes are kept: a torch program launches some thousand kernels from some ten thousand places. One
-/// takes about 150 bytes.
+/// Contexts with a kept shape: a torch program launches some thousand kernels from some ten thousand places. One takes
+/// about 150 bytes.
 pub const SHAPES_MAX: usize = 1 << 16;
-/// Processes that are kept: more than run on the devices of a host.
+/// Kept processes: more than run on the devices of a host.
 pub const PROCESSES_MAX: usize = 1024;
 /// Activities kept by default: some seconds of a busy device, 5 MiB.
 pub const ACTIVITIES: usize = 1 << 16;
 
-/// What devices did for a profile, beside the figures in its tree.
+/// Device work of a profile, besides the figures in its tree.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     /// By process, in the order of their first records.
@@ -430,7 +430,7 @@ impl Gpu {
         }
     }
 
-    /// How the kernels of a context were launched.
+    /// The launch shape of a context's kernels.
     pub fn shape_of(&self, node: NodeId) -> Option<&Shape> {
         self.shapes.get(&node)
     }
@@ -440,12 +440,12 @@ impl Gpu {
         self.shapes.iter().map(|(node, shape)| (*node, shape))
     }
 
-    /// Launches whose shape found no room.
+    /// Launches for whose shape there was no room.
     pub fn shapes_refused(&self) -> u64 {
         self.shapes_refused
     }
 
-    /// Adds that of another profile; `node` maps its contexts to contexts here.
+    /// Adds the device work of another profile; `node` maps its contexts to contexts here.
     pub fn merge(&mut self, other: &Gpu, mut node: impl FnMut(NodeId) -> NodeId) {
         for process in &other.processes {
             if self.processes.len() < PROCESSES_MAX {

@@ -7,7 +7,7 @@ use crate::device::activity::{GpuProcess, JoinMethod, Tier};
 use crate::frame::clean;
 use crate::units::Nanos;
 
-/// What is known of the device work of a process, a sentence per line.
+/// Facts about the device work of a process, one sentence per line.
 pub fn device_lines(process: &GpuProcess) -> Vec<String> {
     let mut lines: Vec<String> = process.devices.iter().map(|device| clean(&device.line())).collect();
     let seen = [

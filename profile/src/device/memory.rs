@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// Pools that are kept: some processes on each of many hosts' devices.
+/// Most pools: some processes on each of many hosts' devices.
 pub const POOLS_MAX: usize = 1024;
 
 /// The tensor memory of one process on one device.
@@ -16,7 +16,7 @@ pub const POOLS_MAX: usize = 1024;
 pub struct Pool {
     /// The process, as the profiler sees it.
     pub pid: u32,
-    /// The device as the framework calls it: `cpu`, `cuda:0`.
+    /// The device in the framework's notation: `cpu`, `cuda:0`.
     pub device: String,
     /// Observed allocations.
     pub allocations: u64,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// Devices of a process that are kept: no machine has more.
+/// Most devices of a process: no machine has more.
 pub const DEVICES_MAX: usize = 128;
 /// Digits of a UUID that distinguish the devices of a host.
 const DIGITS: usize = 8;
@@ -25,7 +25,7 @@ const DIGITS: usize = 8;
 pub struct Device {
     /// Its number in the process.
     pub number: u32,
-    /// What its maker calls it; empty when unknown.
+    /// Product name; empty if unknown.
     pub name: String,
     /// UUID: `GPU-` and its digits; empty when unknown.
     pub uuid: String,
@@ -47,15 +47,15 @@ pub struct Device {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Instance {
-    /// Its number among those of the device.
+    /// Its GPU instance id on the device.
     pub gpu: u32,
-    /// Number of the part of it that computes.
+    /// Its compute instance id.
     pub compute: u32,
     /// UUID: `MIG-` and its digits; empty when unknown.
     pub uuid: String,
 }
 
-/// A UUID as NVIDIA's tools write it: `GPU-` and its digits in five groups. Empty for one of zeroes, which is none.
+/// A UUID in the notation of NVIDIA's tools: `GPU-` and its digits in five groups. Empty for all zeroes.
 pub fn uuid(kind: &str, bytes: [u8; 16]) -> String {
     if bytes == [0; 16] {
         return String::new();
@@ -79,7 +79,7 @@ impl Device {
         if instance.is_empty() { &self.uuid } else { instance }
     }
 
-    /// In short, for labels: `H200 GPU-1234abcd`.
+    /// A short form, for labels: `H200 GPU-1234abcd`.
     pub fn label(&self) -> String {
         let name = self.name.strip_prefix("NVIDIA ").unwrap_or(&self.name);
         let uuid = self.own_uuid();
@@ -87,7 +87,7 @@ impl Device {
         [name, short].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
-    /// All that is known, in a line.
+    /// All facts in one line.
     pub fn line(&self) -> String {
         let mut line = format!("device {}", self.number);
         let mut part = |text: String| {

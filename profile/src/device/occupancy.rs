@@ -15,7 +15,7 @@ const WARP: u32 = 32;
 const REGISTER_PORTION: u32 = 256;
 const WARPS_TOGETHER: u32 = 4;
 
-/// What a multiprocessor of an architecture has.
+/// Resources of a multiprocessor of an architecture.
 #[derive(Clone, Copy, Debug)]
 struct Multiprocessor {
     warps: u32,
@@ -29,7 +29,7 @@ struct Multiprocessor {
 }
 
 impl Multiprocessor {
-    /// That of an architecture: 80 for `sm_80`; `None` when it is not known.
+    /// The multiprocessor of an architecture: 80 for `sm_80`; `None` if unknown.
     fn of(arch: u32) -> Option<Self> {
         let (warps, blocks, shared_kib) = match arch {
             70 | 72 => (64, 32, 96),
@@ -50,13 +50,13 @@ impl Multiprocessor {
 /// What limits the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// There are no more warps.
+    /// The number of warps.
     Warps,
-    /// There may be no more blocks.
+    /// The number of blocks.
     Blocks,
-    /// There are no more registers.
+    /// Registers.
     Registers,
-    /// There is no more shared memory.
+    /// Shared memory.
     SharedMemory,
 }
 
@@ -71,22 +71,22 @@ impl fmt::Display for Limit {
     }
 }
 
-/// How much of a multiprocessor a kernel can use.
+/// The share of a multiprocessor that a kernel can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
     /// Blocks at once.
     pub blocks: u32,
     /// Their warps.
     pub warps: u32,
-    /// Warps that it could have.
+    /// Maximum of warps.
     pub warps_max: u32,
-    /// What forbids more.
+    /// The limiting resource.
     pub limit: Limit,
 }
 
 impl Occupancy {
-    /// That of a kernel on an architecture: threads of a block, registers of a thread, shared memory of a block in
-    /// bytes. `None` when the architecture is not known, or when not even one block fits.
+    /// The occupancy of a kernel on an architecture: threads per block, registers per thread, shared memory per block
+    /// in bytes. `None` if the architecture is unknown, or if not even one block fits.
     pub fn of(arch: u32, threads: u32, registers: u32, shared: u32) -> Option<Self> {
         let has = Multiprocessor::of(arch)?;
         let warps = threads.div_ceil(WARP);

@@ -28,7 +28,7 @@ use super::{Frame, Line, Origin};
 use crate::intern::{StrId, Strings};
 
 impl Frame {
-    /// The text of the frame (see the module), with the current line where `lines` asks for it and it is known.
+    /// The text of the frame (see the module), with the current line if `lines` is set and it is known.
     pub fn label(&self, strings: &Strings, lines: bool) -> String {
         let mut text = String::new();
         self.write_label(strings, lines, &mut text);
@@ -72,9 +72,9 @@ impl Frame {
         }
     }
 
-    /// Where the frame is: file and line for source, else the module, else the reason; empty when there is none.
+    /// Where the frame is: file and line for source, else the module, else the reason; empty if there is none.
     ///
-    /// Without `lines` a Python function is where it is defined, so that it is one place whatever line runs.
+    /// Without `lines` a Python function is located at its definition, so that it is one place whatever line runs.
     pub fn detail(&self, strings: &Strings, lines: bool) -> String {
         let mut text = String::new();
         let (place, line) = match *self {
@@ -82,7 +82,7 @@ impl Frame {
                 (file, if lines { line.or(first_line) } else { first_line })
             }
             Frame::Native { file, line: line @ Some(_), .. } if lines && file != StrId::EMPTY => (file, line),
-            // An instruction is of one line, whatever else is shown without lines.
+            // An instruction belongs to one line, even without `lines`.
             Frame::Instruction { file, line, .. } => (file, line),
             Frame::Native { module, .. } => (module, None),
             Frame::NativeUnnamed { module, offset, .. } if module == StrId::EMPTY => {
@@ -158,7 +158,7 @@ impl Label<'_> {
         }
     }
 
-    /// The source line in brackets, where it is asked for and known.
+    /// The source line in brackets, if requested and known.
     fn place(&mut self, file: StrId, line: Line) {
         let file = base_name(self.strings.get(file));
         if let (true, Some(line), false) = (self.lines, line, file.is_empty()) {

@@ -17,7 +17,7 @@ pub use worker::WorkerKind;
 
 use crate::intern::StrId;
 
-/// Name of the operator that stands between an operator and its backward pass.
+/// Name of the operator frame between an operator and its backward pass.
 pub const BACKWARD: &str = "[backward]";
 
 /// A source line, counted from 1; `None` when unknown.
@@ -56,7 +56,7 @@ pub enum Frame {
         line: Line,
         /// Line of the definition.
         first_line: Line,
-        /// What the function is for in its stack.
+        /// Its role in its stack.
         role: Role,
     },
     /// Native code with a name.
@@ -71,18 +71,18 @@ pub enum Frame {
         line: Line,
         /// Whether the compiler inlined it into the frame above.
         inlined: bool,
-        /// What the code does for the stack.
+        /// Its role in the stack.
         role: Role,
     },
     /// Native code without a name.
     NativeUnnamed {
         /// Path of the executable or library; empty when unknown.
         module: StrId,
-        /// Address as the file of `module` counts them, or the plain address when the module is unknown.
+        /// Address in the file `module`, or in the process if the module is unknown.
         offset: u64,
         /// Key of the reason.
         reason: StrId,
-        /// What the code does for the stack.
+        /// Its role in the stack.
         role: Role,
     },
     /// Kernel code with a name.
@@ -100,14 +100,14 @@ pub enum Frame {
         /// Its name.
         name: StrId,
     },
-    /// A named range of the program (`record_function("…")`), behind the function that entered it.
+    /// A named range of the program (`record_function("…")`), below the function that entered it.
     Range {
         /// Its name.
         name: StrId,
     },
     /// A layer of a model: the call of a module object (`GPT.h.3.attn (Attention)`).
     Layer {
-        /// Qualified name, from the outermost module on, which is named by its class; empty when unknown.
+        /// Qualified name, starting with the outermost module, which is named by its class; empty if unknown.
         path: StrId,
         /// Name of the class; empty when unknown.
         class: StrId,
@@ -130,11 +130,11 @@ pub enum Frame {
         offset: u64,
         /// Path of the source file; empty when unknown.
         file: StrId,
-        /// Line that it was made of.
+        /// Its source line.
         line: Line,
     },
-    /// The stream of a device that ran what is below, between the call and the kernel. Only grouping by device or
-    /// stream shows it, and not there but below the process.
+    /// The stream of a device that ran the work below it, between the call and the kernel. Shown only when grouping by
+    /// device or stream, and then below the process.
     Stream {
         /// Number of the device.
         device: u32,
@@ -143,26 +143,26 @@ pub enum Frame {
         /// Which device that is: [`crate::device::Device::label`]; empty when unknown.
         name: StrId,
     },
-    /// A part of the machine (`cpu 3`, `disk sda`), below the machine itself: what all its programs did with it.
+    /// A part of the machine (`cpu 3`, `disk sda`), below the machine itself: its use by all programs.
     Resource {
         /// Its name.
         name: StrId,
     },
-    /// What a thread waited for, at the leaf of its stack.
+    /// The wait reason of a thread, at the leaf of its stack.
     Wait {
-        /// In a few words.
+        /// A short text.
         reason: StrId,
     },
     /// A place in the stack that could not be resolved.
     Unresolved {
         /// Key of the reason.
         reason: StrId,
-        /// What kind of code stood there.
+        /// Kind of code at that place.
         origin: Origin,
     },
 }
 
-/// What kind of code a frame is: decides its color and its letter.
+/// Kind of code of a frame: determines its color and its letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrameKind {
     /// The root of the tree.
@@ -208,8 +208,8 @@ impl FrameKind {
         }
     }
 
-    /// Background of its boxes, as red, green and blue: light enough for dark text, and as far from those of other
-    /// kinds for who does not see red or green as for everybody else.
+    /// Background of its boxes, as red, green and blue: light enough for dark text, and equally distinct for
+    /// color-blind readers.
     pub const fn color(self) -> [u8; 3] {
         match self {
             Self::Root => [222, 220, 214],
@@ -248,14 +248,14 @@ impl FrameKind {
     ];
 }
 
-/// What a frame is for in its stack.
+/// The role of a frame in its stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Ordinary code.
     #[default]
     Code,
-    /// An interpreter's own frame (its evaluation loop), which the Python frames beside it already represent.
-    /// Set only where there is such a Python frame, so that hiding it hides nothing.
+    /// An interpreter's internal frame (its evaluation loop), which the Python frames beside it already represent. Set
+    /// only next to such a Python frame, so that hiding it hides nothing.
     Interpreter,
     /// A framework's dispatch from an operator or a layer to the code that does its work, which the frame above it
     /// already represents.
@@ -277,7 +277,7 @@ pub enum Origin {
 }
 
 impl Frame {
-    /// In the place of an id: all processes, or threads, of that name which have no context of their own.
+    /// In place of an id: all processes, or threads, of that name without their own context.
     pub const OTHERS: u32 = u32::MAX;
 
     /// Kind of frame: its color and its letter.
@@ -297,7 +297,7 @@ impl Frame {
         }
     }
 
-    /// What code does for its stack; any other frame is ordinary code.
+    /// The role of code in its stack; other frames are ordinary code.
     pub fn role(&self) -> Role {
         match self {
             Frame::Python { role, .. } | Frame::Native { role, .. } | Frame::NativeUnnamed { role, .. } => {
@@ -307,12 +307,12 @@ impl Frame {
         }
     }
 
-    /// Whether this is an interpreter's own frame, which views may fold into the Python frame beside it.
+    /// Whether this is an interpreter's internal frame, which views may fold into the Python frame beside it.
     pub fn is_interpreter(&self) -> bool {
         self.role() == Role::Interpreter
     }
 
-    /// Source file and line, when both are known. Without `lines`, a Python function is where it is defined.
+    /// Source file and line, if both are known. Without `lines`, a Python function is located at its definition.
     pub fn source(&self, lines: bool) -> Option<(StrId, u32)> {
         let (file, line) = match *self {
             Frame::Python { file, line, first_line, .. } => {
@@ -324,7 +324,7 @@ impl Frame {
         line.filter(|_| file != StrId::EMPTY).map(|line| (file, line.get()))
     }
 
-    /// Source file, and the line that runs if it is known; `None` for what has no source.
+    /// Source file, and the current line if known; `None` without source.
     pub fn source_file(&self) -> Option<(StrId, Line)> {
         match *self {
             Frame::Python { file, line, .. }

@@ -22,14 +22,14 @@ use std::collections::BTreeMap;
 
 use super::FrameKind;
 
-/// Deepest nesting of template arguments in which a lambda is looked for.
+/// Deepest nesting of template arguments that is searched for a lambda.
 const DEPTH_MAX: usize = 16;
-/// The part of a path that has no name in the source.
+/// The part of a path without a name in the source.
 const ANONYMOUS: &str = "(anonymous namespace)";
-/// Words from the number of a lambda, which stands for a type, to that type:
-/// `{lambda()#13}::operator()() const::{lambda(long`.
+/// Most words from a lambda's number, which stands for a type, to that type: `{lambda()#13}::operator()()
+/// const::{lambda(long`.
 const NUMBER_TO_TYPE_MAX: usize = 8;
-/// Operators whose name is brackets: longer ones before those that they begin with.
+/// Operators whose name consists of brackets: longer ones before their prefixes.
 const OPERATORS: [&str; 13] =
     ["()", "[]", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">"];
 
@@ -40,7 +40,7 @@ enum Form {
     Argument(usize),
     Arguments,
     Parameters,
-    /// As at first, with [`Name::differing`].
+    /// The shortest form, with [`Name::differing`].
     Difference,
     Full,
 }
@@ -50,7 +50,7 @@ enum Form {
 pub fn short_labels<'n>(labels: impl IntoIterator<Item = (FrameKind, &'n str)>) -> Vec<String> {
     let (mut names, mut forms) = (Vec::new(), BTreeMap::new());
     for (kind, label) in labels {
-        // Of the kernels of a device, the arguments say what they compute.
+        // The arguments of device kernels show what they compute.
         let form = match kind {
             FrameKind::Native => Form::Path,
             FrameKind::GpuKernel => Form::Arguments,
@@ -68,7 +68,7 @@ pub fn short_labels<'n>(labels: impl IntoIterator<Item = (FrameKind, &'n str)>) 
         .collect()
 }
 
-/// The name of a layer without what it shares with the layer `outer` that it is in: `….attn (Attention)`.
+/// The name of a layer without the prefix that it shares with its enclosing layer `outer`: `….attn (Attention)`.
 pub fn layer_within(label: &str, outer: &str) -> Option<String> {
     let path = outer.split(' ').next().unwrap_or_default();
     let rest = label.strip_prefix(path).filter(|rest| rest.starts_with('.') && !path.is_empty())?;
@@ -111,8 +111,8 @@ fn longer(form: Form, differing: Option<usize>, has_word: bool) -> Form {
     }
 }
 
-/// Place of the next word, of those that are not shown yet, that is not the same in all of these names. A type says
-/// more than the number of a lambda.
+/// Index of the next word, among those not shown yet, that differs between these names. A type is more informative than
+/// the number of a lambda.
 fn next_word(alike: &[&str], forms: &BTreeMap<&str, (Name<'_>, Form)>) -> Option<usize> {
     let of_all: Vec<&(Name<'_>, Form)> = alike.iter().filter_map(|full| forms.get(*full)).collect();
     if !of_all.iter().all(|(_, form)| matches!(form, Form::Parameters | Form::Difference)) {
@@ -126,18 +126,18 @@ fn next_word(alike: &[&str], forms: &BTreeMap<&str, (Name<'_>, Form)>) -> Option
     let differs = |at: &usize| of_all.iter().any(|of| of[*at] != of_all[0][*at]);
     let mut differing = (0..fewest).filter(|at| differs(at) && !is_shown(at));
     let first = differing.next()?;
-    // Behind a number other names may have other words at each place: only one that follows closely says more.
+    // After a number, other words may differ at every index: only one that follows closely helps.
     let near = differing.take_while(|at| at - first <= NUMBER_TO_TYPE_MAX);
     Some(std::iter::once(first).chain(near).find(|at| !is_number(at)).unwrap_or(first))
 }
 
-/// The words of a name: what stands between brackets, commas and blanks, such as `at::Tensor`, `const` and `#2`.
+/// The words of a name, separated by brackets, commas and blanks, such as `at::Tensor`, `const` and `#2`.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     let is_between = |c: char| c.is_whitespace() || "<>(),{}&*[]".contains(c);
     name.split(is_between).map(|word| word.trim_matches(':')).filter(|word| !word.is_empty())
 }
 
-/// Place of the first template argument that is not the same in all of these names.
+/// Index of the first template argument that differs between these names.
 fn first_difference(alike: &[&str], forms: &BTreeMap<&str, (Name<'_>, Form)>) -> Option<usize> {
     let arguments: Vec<&[&str]> =
         alike.iter().filter_map(|full| forms.get(full)).map(|(name, _)| name.arguments.as_slice()).collect();
@@ -150,9 +150,9 @@ fn first_difference(alike: &[&str], forms: &BTreeMap<&str, (Name<'_>, Form)>) ->
 struct Part<'n> {
     /// Without arguments and parameters.
     name: &'n str,
-    /// With what is between `<` and `>`.
+    /// With the text between `<` and `>`.
     arguments: Option<&'n str>,
-    /// From `(` on, with what qualifies the function.
+    /// From `(` on, with the qualifiers of the function.
     parameters: &'n str,
 }
 
@@ -162,25 +162,25 @@ impl Part<'_> {
     }
 }
 
-/// A name in its parts.
+/// A parsed name.
 #[derive(Clone, Debug)]
 struct Name<'n> {
     full: &'n str,
-    /// What a view puts before a name: `[gpu] `.
+    /// Prefix added by a view: `[gpu] `.
     before: &'n str,
-    /// What a view puts behind a name: ` (file.cpp:12)`, or the offset of an instruction: `+0x20`.
+    /// Suffix added by a view: ` (file.cpp:12)`, or the offset of an instruction: `+0x20`.
     behind: &'n str,
     parts: Vec<Part<'n>>,
     /// Template arguments of all parts.
     arguments: Vec<&'n str>,
-    /// The shortest form that it may have.
+    /// The shortest form allowed.
     at_first: Form,
-    /// Places of words by which it differs from others that are alike otherwise.
+    /// Indices of words that distinguish it from otherwise equal names.
     differing: Vec<usize>,
 }
 
 impl<'n> Name<'n> {
-    /// What is not taken apart.
+    /// A name that is not parsed.
     fn whole(full: &'n str) -> Self {
         Self {
             full,
@@ -196,7 +196,7 @@ impl<'n> Name<'n> {
     fn parse(full: &'n str) -> Self {
         let (before, rest) = if full.starts_with("[gpu] ") { full.split_at(6) } else { ("", full) };
         let (rest, behind) = rest.split_at(place_at(rest));
-        // `<T as Trait>::f` of Rust, and reasons in brackets, have no path of this kind.
+        // `<T as Trait>::f` of Rust, and reasons in brackets, have no such path.
         let parts = if rest.starts_with(['<', '[']) { Vec::new() } else { parts(rest) };
         let arguments =
             parts.iter().filter_map(|part| part.arguments).flat_map(|of| split(of, ",")).collect();
@@ -229,7 +229,7 @@ impl<'n> Name<'n> {
         format!("{before}{path}{arguments}{parameters}{behind}")
     }
 
-    /// The names of the parts; a lambda is named by the function that it stands in.
+    /// The names of the parts; a lambda is named by its enclosing function.
     fn path(&self, form: Form) -> String {
         let numbers = matches!(form, Form::Arguments | Form::Parameters);
         let mut path = String::new();
@@ -256,7 +256,7 @@ impl<'n> Name<'n> {
         path
     }
 
-    /// The function that wrote the first lambda among the template arguments, which says what the template is for.
+    /// The function around the first lambda in the template arguments, which shows the template's purpose.
     fn lambda_of_arguments(&self) -> Option<String> {
         self.arguments
             .iter()
@@ -284,7 +284,7 @@ fn author_of_lambda(text: &str, depth: usize) -> Option<&str> {
     }
 }
 
-/// Where that begins which a view put behind a name: the offset of an instruction, or the source line.
+/// Begin of a view's suffix: the offset of an instruction, or the source line.
 fn place_at(text: &str) -> usize {
     if let Some((name, offset)) = text.rsplit_once("+0x")
         && !offset.is_empty()
@@ -299,11 +299,11 @@ fn place_at(text: &str) -> usize {
     place.unwrap_or(text.len())
 }
 
-/// The parts of a path, without the type that a name of a template begins with.
+/// The parts of a path, without the result type at the beginning of a template's name.
 fn parts(text: &str) -> Vec<Part<'_>> {
     let pieces = split(text, "::");
     let parts: Vec<Part<'_>> = pieces.into_iter().map(part).collect();
-    // What stands before the last blank outside of brackets belongs to the type of the result.
+    // Text before the last blank outside brackets belongs to the result type.
     let begin = parts.iter().rposition(|part| type_before(part.name) > 0).unwrap_or(0);
     let mut parts = parts[begin.min(parts.len())..].to_vec();
     if let Some(first) = parts.first_mut() {
@@ -312,7 +312,7 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Bytes of a type before a name: `void f`. A conversion operator's blank is its own: `operator unsigned long`.
+/// Length of a type before a name: `void f`. A conversion operator keeps its blank: `operator unsigned long`.
 fn type_before(name: &str) -> usize {
     let end = name.find("operator").unwrap_or(name.len());
     if name.starts_with(['{', '\'', '(']) { 0 } else { name[..end].rfind(' ').map_or(0, |blank| blank + 1) }
@@ -336,12 +336,12 @@ fn part(piece: &str) -> Part<'_> {
     Part { name: name.trim_end(), arguments, parameters }
 }
 
-/// Bytes of an operator's signs at the beginning of `rest`, of those that are brackets.
+/// Length of an operator of brackets at the beginning of `rest`.
 fn operator_at(rest: &str) -> usize {
     OPERATORS.iter().find(|signs| rest.starts_with(**signs)).map_or(0, |signs| signs.len())
 }
 
-/// Where the bracket closes that `text` begins with.
+/// End of the bracket that `text` begins with.
 fn bracket_end(text: &str) -> usize {
     let mut scan = Scan::of(text);
     scan.find(|(_, depth)| *depth == 0).map_or(text.len(), |(end, _)| end)
@@ -363,8 +363,8 @@ fn split<'t>(text: &'t str, separator: &str) -> Vec<&'t str> {
     pieces
 }
 
-/// The characters of a name with the brackets that are open behind each: (end of the character, depth). The signs of
-/// an operator are one character.
+/// The characters of a name with the bracket depth after each: (end of the character, depth). The signs of an operator
+/// are one character.
 struct Scan<'t> {
     text: &'t str,
     at: usize,
@@ -528,7 +528,7 @@ mod tests {
         ]);
     }
 
-    /// As libtorch_cpu.so has them: a loop for each type, which the number of a lambda stands for.
+    /// Names from libtorch_cpu.so: a loop for each type, represented by the number of a lambda.
     #[test]
     fn loops_of_one_kernel_differ_by_their_type() {
         let of = |number: u32, kind: &str| {

@@ -3,7 +3,7 @@
 //! Owns: [`is_spinning`]. Because: their samples are CPU time but no work, and rules and views must agree on that.
 //! Does not: know what a thread waits for.
 
-/// Beginnings of names: barriers of libgomp, libomp and libiomp5, and the pool of OpenBLAS.
+/// Prefixes of names: barriers of libgomp, libomp and libiomp5, and the pool of OpenBLAS.
 const BEGINNINGS: [&str; 6] = [
     "gomp_barrier_wait",
     "gomp_team_barrier_wait",
@@ -18,7 +18,7 @@ pub fn is_spinning(symbol: &str) -> bool {
     let begins = BEGINNINGS.iter().any(|begin| symbol.starts_with(begin));
     // The innermost loop of libgomp, where it was not inlined.
     let of_gomp = symbol == "do_spin" || symbol.starts_with("do_spin.");
-    // A template: its name begins with the type of its result.
+    // A template: its name begins with its result type.
     let of_kmp = symbol.find("__kmp_").is_some_and(|at| symbol[at..].starts_with("__kmp_wait"));
     // The pool of XLA.
     let of_eigen = symbol.contains("ThreadPoolTempl") && symbol.contains("WaitForWork");

@@ -3,7 +3,7 @@
 //! Owns: [`WorkerKind`]. Because: the Python view shows their time as one box, and the runtime that owns them says
 //! what to do about it. Does not: know which thread gave a worker its work; `--probe openmp` finds that.
 
-/// Which runtime a thread works for.
+/// The runtime that a thread works for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerKind {
     /// Threads of libgomp, libomp or libiomp5.
@@ -20,7 +20,7 @@ impl WorkerKind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::OpenMp, Self::Autograd, Self::Blas, Self::Pool];
 
-    /// What its threads are called.
+    /// Display name of its threads.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenMp => "OpenMP workers",
@@ -30,7 +30,7 @@ impl WorkerKind {
         }
     }
 
-    /// Of the function of this demangled name, which is the first that such a thread runs.
+    /// The runtime of a thread whose first function has this demangled name.
     pub fn of(symbol: &str) -> Option<Self> {
         let begins = |beginnings: &[&str]| beginnings.iter().any(|begin| symbol.starts_with(begin));
         if begins(&["gomp_thread_start", "__kmp_launch_worker", "__kmp_launch_thread"]) {

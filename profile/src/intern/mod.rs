@@ -89,7 +89,7 @@ impl Frames {
         self.frames.len()
     }
 
-    /// Never: the reserved frames are always there.
+    /// Never true: the reserved frames always exist.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }

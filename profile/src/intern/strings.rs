@@ -57,7 +57,7 @@ impl Strings {
 
     /// The handle of `text`. Text above [`TEXT_MAX`] is cut and ends in `…`.
     pub fn intern(&mut self, text: &str) -> StrId {
-        // Every second text: a module or a file that is not known. It is there from the beginning.
+        // Every second text: an unknown module or file. It exists from the beginning.
         if text.is_empty() && !self.texts.is_empty() {
             return StrId::EMPTY;
         }
@@ -107,7 +107,7 @@ impl Strings {
         self.texts.len()
     }
 
-    /// Never: the empty text is always there.
+    /// Never true: the empty text always exists.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }

@@ -20,7 +20,7 @@ pub enum Operand {
     Tensor(Tensor),
     /// An optional tensor that was not passed.
     Absent,
-    /// A list of so many tensors, and its first ones.
+    /// A list of this many tensors, and its first ones.
     List(u64, Vec<Option<Tensor>>),
     /// An undefined tensor, or an argument that could not be decoded.
     Unknown,
@@ -36,8 +36,8 @@ impl Operand {
     }
 }
 
-/// Operands as they are written below their operator, with one type for all, or one for each where they differ.
-/// `others`: the operator may have more.
+/// Operands as shown below their operator, with one type for all, or one for each if they differ. `others`: the
+/// operator may have more.
 pub fn text(operands: &[Operand], others: bool) -> String {
     let mut types = operands.iter().flat_map(Operand::tensors).map(|tensor| tensor.element);
     let first = types.next();
@@ -133,7 +133,7 @@ mod tests {
         check(&[2, 3, 4], &[12, 4, 1, 99, 99], Layout::Contiguous);
         check(&[], &[], Layout::Contiguous);
         check(&[0, 3], &[7, 7], Layout::Contiguous);
-        // Along a dimension of one element there is no next one.
+        // A dimension of one element has no next one.
         check(&[2, 1, 4], &[4, 99, 1], Layout::Contiguous);
         check(&[64, 128], &[1, 64], Layout::Transposed);
         check(&[5, 7, 6], &[42, 1, 7], Layout::Transposed);

@@ -24,7 +24,7 @@ pub const TENSORS_MAX: usize = 3;
 /// A type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Element {
-    /// As it is written: `f32`.
+    /// Display name: `f32`.
     pub name: &'static str,
     /// Bytes of one.
     pub bytes: u8,
@@ -48,7 +48,7 @@ const ELEMENTS: [(u16, &str, u8); 23] = [
     (13, "qu8", 1),
     (14, "qi32", 4),
     (15, "bf16", 2),
-    // What follows was numbered otherwise, or stood for no type at all, before 2.4.
+    // Later numbers had another meaning, or none, before 2.4.
     (23, "f8e5m2", 1),
     (24, "f8e4m3fn", 1),
     (25, "f8e5m2fnuz", 1),
@@ -59,7 +59,7 @@ const ELEMENTS: [(u16, &str, u8); 23] = [
 ];
 
 impl Element {
-    /// The type of a number; `old` before 2.4. `None` for one that is not known, or for none.
+    /// The type of a number; `old`: before 2.4. `None` for an unknown number, or for "no type".
     pub fn of_torch(number: u64, old: bool) -> Option<Self> {
         let known = ELEMENTS.iter().find(|(n, ..)| u64::from(*n) == number)?;
         (!old || number < 16).then_some(Self { name: known.1, bytes: known.2 })
@@ -80,14 +80,14 @@ pub struct Tensor {
 /// How the elements of a tensor are laid out in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// It was not reported, or could not be decoded.
+    /// Not reported, or could not be decoded.
     #[default]
     Unknown,
     /// One after the other, the last dimension first.
     Contiguous,
     /// Contiguous after exchanging the last two dimensions.
     Transposed,
-    /// Of images or volumes: contiguous with the channels, the second dimension, moved to the end.
+    /// For images or volumes: contiguous with the channels, the second dimension, moved to the end.
     ChannelsLast,
     /// Anything else: the stride of each dimension.
     Strided([u64; SIZES_MAX]),
@@ -125,7 +125,7 @@ impl Layout {
 }
 
 impl Tensor {
-    /// A tensor; `None` when it has more than [`SIZES_MAX`] sizes, or more elements than can be.
+    /// A tensor; `None` if it has more than [`SIZES_MAX`] sizes, or impossibly many elements.
     pub fn new(element: Element, sizes: &[u64]) -> Option<Self> {
         let mut own = [1; SIZES_MAX];
         own.get_mut(..sizes.len())?.copy_from_slice(sizes);
@@ -157,29 +157,29 @@ impl Tensor {
 /// The other arguments of a convolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// Steps between places.
+    /// Steps between positions of the filter.
     pub stride: [u64; 3],
-    /// Places added on each side.
+    /// Elements added on each side.
     pub padding: [u64; 3],
     /// Steps between the elements of the filter.
     pub dilation: [u64; 3],
-    /// Output and input change places.
+    /// Output and input are swapped.
     pub transposed: bool,
 }
 
-/// What an operator needs.
+/// The work of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Floating-point operations.
     pub flops: u64,
-    /// Bytes that are read and written; `None` where the size of the result does not follow from what is known.
+    /// Bytes read and written; `None` if the size of the result is unknown.
     pub bytes: Option<u64>,
     /// Other operators do the work, and are counted themselves when they are probed.
     pub composite: bool,
 }
 
-/// The work of an operator, by its name (`aten::addmm`, `aten::mul.Tensor`) and its tensors in the order of its
-/// schema; `None` when there is no formula, or sizes that do not fit it.
+/// The work of an operator, by its name (`aten::addmm`, `aten::mul.Tensor`) and its tensors in the order of its schema;
+/// `None` without a formula, or with sizes that do not fit it.
 pub fn work(operator: &str, tensors: &[Tensor], convolution: Option<&Convolution>) -> Option<Work> {
     let name = operator.strip_prefix("aten::")?;
     let name = name.split('.').next()?;
@@ -225,7 +225,7 @@ pub fn work(operator: &str, tensors: &[Tensor], convolution: Option<&Convolution
     }
 }
 
-/// Work with the bytes of all tensors and of a result with so many elements.
+/// Work with the bytes of all tensors and of a result with this many elements.
 fn work_of(tensors: &[Tensor], flops: u64, elements: Option<u64>) -> Option<Work> {
     let first = tensors.first()?;
     let read: u64 = tensors.iter().map(Tensor::bytes).fold(0, u64::saturating_add);
@@ -249,7 +249,7 @@ fn convolve(x: &Tensor, weight: &Tensor, convolution: &Convolution) -> Option<Wo
     work_of(&[*x, *weight], times(&[2, batch, places, each])?, result)
 }
 
-/// Attention by the sizes of queries, keys and values.
+/// Attention, given the sizes of queries, keys and values.
 fn attention(tensors: &[Tensor], [q, k, v]: [&[u64]; 3]) -> Option<Work> {
     let &[batch, heads, queries, width] = q else { return None };
     let (&[.., keys, same], &[.., values, out]) = (k, v) else { return None };
@@ -258,7 +258,7 @@ fn attention(tensors: &[Tensor], [q, k, v]: [&[u64]; 3]) -> Option<Work> {
     fits.then(|| work_of(tensors, flops, times(&[batch, heads, queries, out])))?
 }
 
-/// Whether an operator is one of those that do the work of a composite one ([`Work::composite`]).
+/// Whether an operator does part of the work of a composite one ([`Work::composite`]).
 pub fn does_work_of(operator: &str, composite: &str) -> bool {
     let base = |name: &str| name.strip_prefix("aten::").unwrap_or(name).split('.').next().map(str::to_owned);
     let (Some(operator), Some(composite)) = (base(operator), base(composite)) else { return false };
@@ -294,10 +294,10 @@ const ONE: [&str; 16] = [
     "sqrt",
     "tanh",
 ];
-/// Element-wise operators with two, or one and a number.
+/// Element-wise operators with two tensors, or one and a number.
 const TWO: [&str; 8] = ["add", "sub", "mul", "div", "maximum", "minimum", "pow", "rsub"];
 
-/// Elements of the product of two matrices, or of many, and how many products are added up for each.
+/// Elements of the product of two matrices (or batches of them), and the number of products summed for each.
 fn matrices(a: &[u64], b: &[u64]) -> Option<(u64, u64)> {
     let (rows, inner, outer_a): (u64, u64, &[u64]) = match a {
         [inner] => (1, *inner, &[]),
@@ -313,7 +313,7 @@ fn matrices(a: &[u64], b: &[u64]) -> Option<(u64, u64)> {
     (inner == same).then(|| times(&[batches, rows, columns]))?.map(|result| (result, inner))
 }
 
-/// Places that a filter is applied to in one element of a batch, and channels of the result.
+/// Positions of a filter per element of a batch, and channels of the result.
 fn applied(x: &[u64], weight: &[u64], convolution: &Convolution) -> Option<(u64, u64)> {
     let (&[_, _, ref x @ ..], &[out, each, ref filter @ ..]) = (x, weight) else { return None };
     if x.len() != filter.len() || x.is_empty() || x.len() > convolution.stride.len() {
@@ -332,7 +332,7 @@ fn applied(x: &[u64], weight: &[u64], convolution: &Convolution) -> Option<(u64,
     Some((places, out))
 }
 
-/// Elements of what two tensors are extended to.
+/// Elements of the common broadcast shape of two tensors.
 fn broadcast(a: &[u64], b: &[u64]) -> Option<u64> {
     let longest = a.len().max(b.len());
     let size = |of: &[u64], at: usize| {
@@ -353,8 +353,8 @@ fn times(factors: &[u64]) -> Option<u64> {
     factors.iter().try_fold(1_u64, |all, factor| all.checked_mul(*factor))
 }
 
-/// Tensors as they are written below their operator: `[32x64, 64x128] f32`, with a type for each where they differ.
-/// `others`: the operator may have more.
+/// Tensors as shown below their operator: `[32x64, 64x128] f32`, with a type for each if they differ. `others`: the
+/// operator may have more.
 pub fn text(tensors: &[Option<Tensor>], others: bool) -> String {
     let mut types = tensors.iter().flatten().map(|tensor| tensor.element);
     let first = types.next();

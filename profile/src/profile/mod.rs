@@ -53,7 +53,7 @@ pub struct Profile {
     pub gpu: Gpu,
     /// Memory of tensors, beside the figures in the tree.
     pub memory: Vec<Pool>,
-    /// What became of every record.
+    /// Counts of all records by outcome.
     pub ledger: Ledger,
 }
 
@@ -65,7 +65,7 @@ pub struct Meta {
     pub target: String,
     /// Name of the host.
     pub host: String,
-    /// When the capture began, by the calendar: nanoseconds since 1970 UTC.
+    /// When the capture began: nanoseconds since 1970 UTC.
     #[serde(with = "as_nanos")]
     pub started: Time<clock::Realtime>,
     /// When the capture began, by the clock of the records.
@@ -77,21 +77,21 @@ pub struct Meta {
     pub version: String,
     /// Options in force, name and value, as on the command line.
     pub options: Vec<(String, String)>,
-    /// Of a profile that a flight recorder wrote: which part of its capture it is.
+    /// Of a profile written by a flight recorder: its part of the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptWindow>,
 }
 
-/// The part of a capture that a flight recorder wrote: from some time on, until the profile ends.
+/// The part of a capture that a flight recorder wrote: from some time to the end of the profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptWindow {
-    /// How long the capture had run when this part begins.
+    /// How long the capture had run when this part began.
     #[serde(rename = "before_ns")]
     pub before: Nanos,
-    /// Records that were captured in that time. They are not in this part.
+    /// Records captured before this part, and not contained in it.
     pub before_records: u64,
-    /// Why it was written: `signal`, `hang`, `key`, `end`.
+    /// Trigger of the write: `signal`, `hang`, `key`, `end`.
     pub because: String,
 }
 
@@ -171,8 +171,8 @@ impl Profile {
         node
     }
 
-    /// Adds all of another profile: contexts that are the same become one, and both captures
-    /// begin at the same time. The other's `meta` is ignored.
+    /// Adds all of another profile: equal contexts are merged, and both captures begin at the same time. The other's
+    /// `meta` is ignored.
     pub fn merge(&mut self, other: &Profile) {
         let strings = &mut self.strings;
         let frames: Vec<FrameId> = other
@@ -199,7 +199,7 @@ impl Profile {
         self.ledger.merge(&other.ledger);
     }
 
-    /// What its tables hold in memory. What belongs to devices is small, and not among them.
+    /// Memory of its tables. Device data is small, and not included.
     pub fn memory(&self) -> [MemoryUse; 4] {
         [
             MemoryUse::new("calling contexts", self.tree.bytes()),
@@ -209,7 +209,7 @@ impl Profile {
         ]
     }
 
-    /// Counts of what the tables had to refuse: gaps in what was kept, beside those of the ledger.
+    /// Counts of entries that the tables refused: gaps in the kept data, besides those of the ledger.
     pub fn refusals(&self) -> impl Iterator<Item = (Reason, u64)> {
         let (no_lane, too_far) = self.timeline.refused();
         let full = [

@@ -41,10 +41,10 @@ reasons! {
 pub struct RecentPart {
     keep: Nanos,
     cells_max: usize,
-    /// Slices that have ended, oldest first.
+    /// Completed slices, oldest first.
     slices: VecDeque<Slice>,
     open: SliceStart,
-    /// Slices that were given up because there were too many cells.
+    /// Slices dropped because there were too many cells.
     cut: u64,
 }
 
@@ -61,7 +61,7 @@ struct SliceStart {
     /// Since the capture began.
     at: Nanos,
     ledger: Ledger,
-    /// Activities of devices that had been reported.
+    /// Activities of devices reported until then.
     activities: u64,
 }
 
@@ -72,7 +72,7 @@ impl SliceStart {
 }
 
 impl RecentPart {
-    /// Begins to keep the last `keep` of a profile. Its figures from before are not among them.
+    /// Starts to keep the last `keep` of a profile, without earlier figures.
     pub fn start(profile: &mut Profile, keep: Nanos, at: Nanos) -> Self {
         profile.tree.keep_recent();
         profile.timeline.keep_recent();
@@ -80,8 +80,8 @@ impl RecentPart {
         RecentPart { keep, cells_max: CELLS_MAX, slices: VecDeque::new(), open, cut: 0 }
     }
 
-    /// Ends the open slice and begins the next one; gives up those that are too old, and the oldest where there are
-    /// too many cells.
+    /// Ends the open slice and begins the next one; drops slices that are too old, and the oldest if there are too many
+    /// cells.
     pub fn next_slice(&mut self, profile: &mut Profile, now: Nanos) {
         let begin = std::mem::replace(&mut self.open, SliceStart::of(profile, now));
         self.slices.push_back(Slice { begin, cells: profile.tree.take_recent() });
@@ -105,12 +105,12 @@ impl RecentPart {
         self.open.at
     }
 
-    /// Cells of the slices that have ended.
+    /// Cells of the completed slices.
     pub fn cells(&self) -> usize {
         self.slices.iter().flat_map(|slice| &slice.cells).map(|(_, cells)| cells.len()).sum()
     }
 
-    /// The profile of the window, with what the open slice has so far. `profile` is the one that grows.
+    /// The profile of the window, including the open slice so far. `profile` is the growing one.
     pub fn window(&self, profile: &Profile, now: Nanos, because: &str) -> Profile {
         let begin = self.begin();
         let start = begin.at;
@@ -160,7 +160,7 @@ impl RecentPart {
         self.slices.front().map_or(&self.open, |slice| &slice.begin)
     }
 
-    /// When the window would begin without its oldest slice.
+    /// Begin of the window without its oldest slice.
     fn second_begins(&self) -> Option<Nanos> {
         self.slices.front()?;
         Some(self.slices.get(1).map_or(self.open.at, |slice| slice.begin.at))
@@ -173,7 +173,7 @@ fn activities(profile: &Profile) -> u64 {
     activities.left_out().saturating_add(activities.iter().len() as u64)
 }
 
-/// The ledger, with what the tables of contexts refused; the timeline of the window counts its own refusals.
+/// The ledger, plus what the tables of contexts refused; the window's timeline counts its own refusals.
 fn ledger(profile: &Profile) -> Ledger {
     let mut ledger = profile.ledger.clone();
     for (reason, n) in profile.refusals() {
@@ -184,11 +184,11 @@ fn ledger(profile: &Profile) -> Ledger {
     ledger
 }
 
-/// A part of a profile, on its way into another one.
+/// A copy of part of a profile into another one.
 struct Copy<'a> {
     from: &'a Profile,
     to: Profile,
-    /// By context: the same one in the other profile; the root for one that is not there.
+    /// By context: the same context in the other profile; the root if there is none.
     nodes: Vec<NodeId>,
     frames: Vec<Option<FrameId>>,
 }
@@ -225,7 +225,7 @@ impl Copy<'_> {
         here
     }
 
-    /// What devices did since `start`; `reported` are as many as their interfaces reported since then.
+    /// Device work since `start`; `reported`: the number of activities reported since then.
     fn devices(&mut self, start: Nanos, reported: u64) {
         let from = &self.from.gpu;
         self.to.gpu.processes.clone_from(&from.processes);
@@ -264,7 +264,7 @@ mod tests {
         Nanos(seconds * Nanos::SECOND.0)
     }
 
-    /// Adds stacks to a profile, and to its ledger as many records.
+    /// Adds stacks to a profile, and as many records to its ledger.
     fn add(profile: &mut Profile, stacks: &[(Vec<u8>, u64)]) {
         grow(profile, stacks, Metric::CpuTime);
         for stage in [Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute] {
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Every figure with its context, whatever the order of contexts.
+    /// Every figure with its context, independent of the order of contexts.
     fn contents(profile: &Profile) -> Vec<String> {
         let label = |id: FrameId| {
             let frame = profile.frames.get(id);

@@ -32,14 +32,14 @@ pub struct Timeline {
     by_key: FxHashMap<(NodeId, Metric), u32>,
     no_lane: u64,
     too_far: u64,
-    /// The latest values once more, in windows that stay narrow; `None` while nobody asked for them.
+    /// A second copy of the latest values, in windows that stay narrow; `None` if not requested.
     recent: Option<Box<LatestValues>>,
 }
 
 /// The latest values of a timeline.
 #[derive(Clone, Debug, Default)]
 struct LatestValues {
-    /// Where its windows begin, since the capture began. What was before is not in it.
+    /// Begin of its first window, since the capture began. Earlier values are dropped.
     origin: Nanos,
     values: Timeline,
 }
@@ -90,7 +90,7 @@ impl Timeline {
         lane.values[place] = metric.join(lane.values[place], value);
     }
 
-    /// Adds a value that is spread evenly over a span of time; a level holds for all of it.
+    /// Adds a value spread evenly over a span of time; a level applies to all of it.
     pub fn add_span(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
         self.put_span(node, metric, Span { from, to }, value);
         if let Some(recent) = &mut self.recent
@@ -101,12 +101,12 @@ impl Timeline {
         }
     }
 
-    /// From now on, keeps the latest values once more in windows of their own, until [`Timeline::forget_before`].
+    /// From now on, also keeps the latest values in separate windows, until [`Timeline::forget_before`].
     pub fn keep_recent(&mut self) {
         self.recent = Some(Box::default());
     }
 
-    /// Forgets the latest values that are older than this, in whole windows.
+    /// Drops the latest values that are older than this, in whole windows.
     pub fn forget_before(&mut self, at: Nanos) {
         let Some(recent) = &mut self.recent else { return };
         let window = recent.values.window.0;
@@ -136,7 +136,7 @@ impl Timeline {
         since
     }
 
-    /// Drops the first windows of every lane, and lanes that have no others.
+    /// Drops the first windows of every lane, and lanes without any others.
     fn forget(&mut self, windows: usize) {
         if windows == 0 {
             return;
@@ -206,7 +206,7 @@ impl Timeline {
         self.lanes.iter().map(|lane| lane.values.len()).max().unwrap_or(0)
     }
 
-    /// Values that found no lane, and values whose time is too far from the start.
+    /// Values without room for a lane, and values whose time is too far from the start.
     pub fn refused(&self) -> (u64, u64) {
         (self.no_lane, self.too_far)
     }
@@ -226,7 +226,7 @@ impl Timeline {
         self.too_far = self.too_far.saturating_add(other.too_far);
     }
 
-    /// The window of a time; makes windows wider until there is one.
+    /// The window of a time; widens windows until there is one.
     #[inline]
     fn window_of(&mut self, at: Nanos) -> Option<usize> {
         let place = at.0 / self.window.0;
@@ -272,7 +272,7 @@ struct Span {
 }
 
 impl Metric {
-    /// The part of a span that is not before `start`, counted from there, and the part of its value.
+    /// The part of a span from `start` on, relative to it, and that part of its value.
     fn since(self, start: Nanos, span: Span, value: u64) -> (Span, u64) {
         let Span { from, to } = span;
         let after = |at: Nanos| Nanos(at.0.saturating_sub(start.0));
@@ -357,7 +357,7 @@ mod tests {
             timeline.forget_before(ms((second * 1000).saturating_sub(10_000)));
         }
         timeline.add(node(2), CPU, ms(5), 7);
-        // Half of it is before what is kept.
+        // Half of it is before the kept part.
         timeline.add_span(node(3), CPU, ms(979_000), ms(999_000), 20);
         assert!(timeline.window() > ms(1000));
         let recent = timeline.recent_since(ms(995_000), |node| node);

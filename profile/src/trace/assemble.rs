@@ -31,13 +31,13 @@ use names::ContextNames;
 use spans::RecordedSteps;
 use tables::{ThreadKey, count_pushed};
 
-/// The handle that means the default stream of the calling thread.
+/// The handle of the calling thread's default stream.
 const PER_THREAD: u64 = 2;
 
 /// The traces of the processes of a recording, by process id. `profile` has the contexts that events refer to.
 ///
-/// An event whose lane is missing is counted in the ledger of the first trace as unreadable. Counters of the machine,
-/// and of processes without any other event, are in the first trace: counters alone make none.
+/// An event without its lane is counted in the ledger of the first trace as unreadable. Counters of the machine, and of
+/// processes without any other event, are in the first trace: counters alone make none.
 pub fn assemble(
     profile: &Profile,
     lanes: &[Lane],
@@ -90,15 +90,15 @@ fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
     contexts.into_iter().map(|(key, (_, several))| (key, several)).collect()
 }
 
-/// The trace of one process that is being made.
+/// The trace of one process under construction.
 #[derive(Default)]
 struct Assembly {
     trace: Trace,
     names: ContextNames,
-    /// Calls that give a stream work and whose work did not come yet: when, and into which.
+    /// Calls that give a stream work that has not come yet: when, and which stream.
     launches: FxHashMap<u64, (Handle, TraceTime)>,
-    /// Where work ran whose call did not come yet, as clocks that are not quite aligned have it, or came with more
-    /// work than this.
+    /// Streams of work whose call has not come yet (the clocks are not exactly aligned), or came with more work than
+    /// this.
     ran: FxHashMap<u64, Id<Stream>>,
     streams: StreamsByHandle,
     /// Where events were recorded, by the number of the call.
@@ -138,7 +138,7 @@ impl Assembly {
         let lane = match lane {
             Lane::Thread { tid, .. } => format!("thread {tid}"),
             Lane::Stream { device, stream, .. } => format!("gpu{device} stream {stream}"),
-            // What is lost of a counter is not lost of the work of a step.
+            // Lost values of a counter are not lost work of a step.
             Lane::Counter { .. } => return,
         };
         let (lane, from) = (self.trace.text(&lane), TraceTime::from_nanos(event.start.0));
@@ -199,7 +199,7 @@ impl Assembly {
         count_pushed(&mut self.trace, pushed);
     }
 
-    /// Keeps what a call exchanges, until the work is known that it launched.
+    /// Keeps a call's exchange until the work that it launched is known.
     fn note_exchange(&mut self, thread: Id<Thread>, name: StrId, event: &RecordedEvent) {
         let begin = TraceTime::from_nanos(event.start.0);
         let end = begin + event.end.duration();
@@ -217,7 +217,7 @@ impl Assembly {
         }
     }
 
-    /// Keeps what the stack of a call says.
+    /// Keeps the facts from a call's stack.
     fn note_context(&mut self, PhasedProfile { profile, phases }: PhasedProfile<'_>, node: NodeId) {
         self.trace.contexts.note(profile, phases, node, &mut self.trace.strings);
     }
@@ -249,7 +249,7 @@ impl Assembly {
     }
 
     fn finish(mut self, profile: &Profile) -> Trace {
-        // Of a profile that does not say when it began, 1970 is no answer.
+        // If the profile does not have its begin, 1970 is not an answer.
         self.trace.clock.epoch_ns = Some(profile.meta.started.as_nanos()).filter(|began| *began > 0);
         let Self { trace, names, steps, .. } = &mut self;
         std::mem::take(steps).place(trace, names, profile);
@@ -262,7 +262,7 @@ impl Assembly {
                 SyncKind::Event | SyncKind::Context => None,
             };
             if kind == SyncKind::Stream && stream.is_none() {
-                // Nothing that was seen ran in it: the call waits for no work of this trace.
+                // No known work ran in it: the call waits for no work of this trace.
                 continue;
             }
             let recorded_on =
@@ -274,7 +274,7 @@ impl Assembly {
     }
 }
 
-/// Calls of the driver are named `cu` and a capital letter.
+/// Names of driver calls are `cu` and a capital letter.
 fn is_driver_call(name: &str) -> bool {
     name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::intern::Id;
 use crate::units::Nanos;
 
-/// New handles of rows by their old ones; `None` for those that were left out.
+/// New handles of rows by their old ones; `None` for removed rows.
 struct IdMap<Row>(Vec<Option<Id<Row>>>);
 
 impl<Row> IdMap<Row> {
@@ -20,7 +20,7 @@ impl<Row> IdMap<Row> {
 }
 
 impl Trace {
-    /// Leaves out what is at time 0 if everything else begins more than `apart` later, and says how much that is.
+    /// Removes events at time 0 if all others begin more than `apart` later; returns how much later.
     pub fn leave_out_at_zero(&mut self, apart: Nanos) -> u64 {
         let zero = TraceTime::default();
         let (mut at_zero, mut others) = (0, None);
@@ -56,7 +56,7 @@ impl Trace {
         at_zero
     }
 
-    /// When everything is.
+    /// All times.
     fn times(&self) -> impl Iterator<Item = TraceTime> + '_ {
         let host = self.host.iter().map(|(_, op)| op.begin);
         let device = self.device.iter().map(|(_, op)| op.begin);
@@ -67,7 +67,7 @@ impl Trace {
         host.chain(device).chain(syncs).chain(counters).chain(memory).chain(ranges)
     }
 
-    /// Lets what is said of operations follow them.
+    /// Moves notes about operations along with them.
     fn move_notes(&mut self, host: &IdMap<HostOp>, device: &IdMap<DeviceOp>) {
         let mut categories = HostCategories::default();
         for (_, row) in self.categories.iter() {

@@ -5,7 +5,7 @@
 
 use super::packed::Cell;
 
-/// How sure a link is.
+/// How certain a link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Basis {
     /// The trace names both ends.

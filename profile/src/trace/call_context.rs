@@ -11,14 +11,13 @@ use crate::intern::{StrId, Strings};
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
-/// Below it stands what runs in a backward pass, at the operator that it is the gradient of.
-/// Below it stand operators of which no stack was taken.
+/// Frame above a backward pass, at the operator whose gradient it computes. Frame above operators without a stack.
 const WITHOUT_STACK: &str = "[operators]";
 
-/// What the calling context of a call says.
+/// Facts from the calling context of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallContext {
-    /// The operators that it is in, the outermost first. In a backward pass, those of that pass.
+    /// The enclosing operators, outermost first. In a backward pass, those of that pass.
     pub operators: Vec<StrId>,
     /// Context of the outermost operator; the root without one.
     pub outermost: NodeId,
@@ -43,7 +42,7 @@ impl CallContexts {
         self.0.values().any(|context| !context.operators.is_empty())
     }
 
-    /// Notes what the context of a call says. `phases` are those of the profile's nodes.
+    /// Records the facts from the context of a call. `phases` are those of the profile's nodes.
     pub(super) fn note(&mut self, profile: &Profile, phases: &[Phase], node: NodeId, strings: &mut Strings) {
         self.0.entry(node).or_insert_with(|| {
             let mut context = walk(profile, node, strings);
@@ -126,7 +125,7 @@ mod tests {
             Some("block"),
             3,
         );
-        // An operator that is written in Python: the place is within it.
+        // An operator written in Python: the place is within it.
         check(
             "o mylib::f / r inner / o aten::mm / x cuLaunchKernel",
             &["mylib::f", "aten::mm"],

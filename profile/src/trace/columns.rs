@@ -4,7 +4,7 @@
 //! and a row of mixed field sizes would be padded. Does not: know what a row means, or how a column is packed.
 
 /// Declares a row and the table of such rows: `columns! { pub struct Row in packed Rows { pub field: Type, } }`. Fields
-/// of a `packed` table are numbers ([`Cell`](super::packed::Cell)); those of a `plain` one are anything.
+/// of a `packed` table are numbers ([`Cell`](super::packed::Cell)); those of a `plain` one have any type.
 macro_rules! columns {
     (
         $(#[$row_doc:meta])*
@@ -25,7 +25,7 @@ macro_rules! columns {
         }
 
         impl $table {
-            /// Adds a row. `None` when the table has as many as handles can count.
+            /// Adds a row. `None` if the table has as many as handles can count.
             pub fn push(&mut self, row: $row) -> Option<$crate::intern::Id<$row>> {
                 let number = u32::try_from(self.len()).ok()?;
                 $(self.$field.add(row.$field);)*
@@ -33,7 +33,7 @@ macro_rules! columns {
             }
 
             /// The row of a handle of this table; `None` for a handle of another.
-            // Inlined, so that fields that the caller does not look at are not unpacked.
+            // Inlined, so that fields that the caller does not use are not unpacked.
             #[inline]
             pub fn get(&self, id: $crate::intern::Id<$row>) -> Option<$row> {
                 let at = id.index();

@@ -17,22 +17,22 @@ const STRIDE: usize = 64;
 /// A counter over time.
 #[derive(Clone, Debug)]
 pub struct CounterLane {
-    /// What it is (`rank 3 live-bytes [memory] cuda:0`).
+    /// Its label (`rank 3 live-bytes [memory] cuda:0`).
     pub label: String,
-    /// Unit of its values; `None` when the trace does not say.
+    /// Unit of its values; `None` if the trace does not state it.
     pub unit: Option<CounterUnit>,
     /// Number of its rank.
     pub rank: u32,
-    /// From when on, since the first event of the job, it has which value.
+    /// Time of each change, since the first event of the job, and the new value.
     steps: Vec<(Nanos, f64)>,
-    /// The highest of every `STRIDE` values.
+    /// The maximum of every `STRIDE` values.
     highest: Vec<f64>,
 }
 
 impl CounterLane {
     fn new(label: String, unit: Option<CounterUnit>, rank: u32, mut steps: Vec<(Nanos, f64)>) -> Self {
         steps.sort_by_key(|(at, _)| *at);
-        // Of values at one moment the last one holds.
+        // Of several values at one moment, the last one holds.
         steps.reverse();
         steps.dedup_by_key(|(at, _)| *at);
         steps.reverse();
@@ -40,7 +40,7 @@ impl CounterLane {
         CounterLane { label, unit, rank, steps, highest }
     }
 
-    /// From when on it has which value, by time.
+    /// Changes of the value, by time.
     pub fn steps(&self) -> &[(Nanos, f64)] {
         &self.steps
     }
@@ -51,13 +51,13 @@ impl CounterLane {
         self.steps.get(place).map(|(_, value)| *value)
     }
 
-    /// When it changes next after a moment.
+    /// Time of the next change after a moment.
     pub fn next(&self, moment: Nanos) -> Option<Nanos> {
         let place = self.steps.partition_point(|(at, _)| *at <= moment);
         self.steps.get(place).map(|(at, _)| *at)
     }
 
-    /// When it changed last before a moment.
+    /// Time of the last change before a moment.
     pub fn previous(&self, moment: Nanos) -> Option<Nanos> {
         let place = self.steps.partition_point(|(at, _)| *at < moment).checked_sub(1)?;
         self.steps.get(place).map(|(at, _)| *at)
@@ -65,7 +65,7 @@ impl CounterLane {
 
     /// The highest value between two moments; `None` when there is none.
     pub fn highest(&self, from: Nanos, to: Nanos) -> Option<f64> {
-        // What holds at the begin began earlier.
+        // The value at the begin was set earlier.
         let first = self.steps.partition_point(|(at, _)| *at <= from).saturating_sub(1);
         let end = self.steps.partition_point(|(at, _)| *at < to);
         let (whole, rest) = (first.next_multiple_of(STRIDE), end / STRIDE * STRIDE);

@@ -10,15 +10,15 @@ use crate::units::{Bytes, Nanos};
 /// Unit of a counter's values. Names are stored, as names of series: append-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterUnit {
-    /// How many.
+    /// A number.
     Count,
-    /// Part of the time, 1 for all of it.
+    /// Share of time, 1 for all of it.
     Share,
     /// Bytes.
     Bytes,
-    /// Bytes in a second.
+    /// Bytes per second.
     BytesPerSecond,
-    /// How many in a second.
+    /// A number per second.
     PerSecond,
     /// Milliwatts.
     Milliwatts,
@@ -26,7 +26,7 @@ pub enum CounterUnit {
     DegreesCelsius,
     /// Megahertz.
     Megahertz,
-    /// Megabits in a second.
+    /// Megabits per second.
     MegabitsPerSecond,
 }
 
@@ -59,7 +59,7 @@ impl CounterUnit {
         }
     }
 
-    /// The unit of a series; `None` when its name does not say one.
+    /// The unit of a series; `None` if its name does not show one.
     pub fn of_series(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
@@ -79,13 +79,13 @@ impl CounterUnit {
         }
     }
 
-    /// The value of a metric that was `recorded` over so long: levels as they are, times as a part of it, everything
-    /// else in a second.
+    /// The value of a metric `recorded` over this time: levels as they are, times as a share of it, everything else per
+    /// second.
     pub fn value(metric: Metric, recorded: u64, over: Nanos) -> f64 {
         let (recorded, over) = (recorded as f64, over.0.max(1) as f64);
         match Self::of_metric(metric) {
             _ if metric.is_level() => recorded,
-            // A clock that ticks may have a tick more than the time that it is of.
+            // A clock in ticks may count a tick more than the elapsed time.
             Self::Share => (recorded / over).min(1.0),
             _ => recorded * 1e9 / over,
         }
@@ -108,7 +108,7 @@ impl CounterUnit {
     }
 }
 
-/// What stands for the process of a counter in a trace; 0 is the machine.
+/// Name of a counter's process in a trace; 0 is the machine.
 pub fn counter_process(pid: u32) -> String {
     if pid == 0 { "machine".to_owned() } else { pid.to_string() }
 }

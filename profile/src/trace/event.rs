@@ -15,9 +15,9 @@ use crate::units::Bytes;
 /// A thread of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Thread {
-    /// Its process: a number, or words where a tool writes words.
+    /// Its process: a number, or text if the tool writes text.
     pub process: StrId,
-    /// Itself.
+    /// Its thread.
     pub thread: StrId,
 }
 
@@ -26,11 +26,11 @@ pub struct Thread {
 pub struct Stream {
     /// Number of the device, as the tool counts them.
     pub device: u32,
-    /// Number of the stream; `None` when the tool names none.
+    /// Number of the stream; `None` if the tool names none.
     pub stream: Option<u64>,
 }
 
-/// What a host operation is.
+/// Kind of a host operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostKind {
     /// A framework's operator (`aten::mm`).
@@ -43,18 +43,18 @@ pub enum HostKind {
     Python,
     /// A layer of a model.
     Layer,
-    /// A range that the program names.
+    /// A range named by the program.
     Annotation,
     /// A training step, with its number in the name (`ProfilerStep#7`).
     Step,
-    /// The whole process, as exports of this project draw it.
+    /// The whole process, as exports of this project show it.
     Process,
     /// The thread was off its CPU: it waited for something, or for a CPU.
     OffCpu,
     /// Anything else.
     Other,
-    /// A kind that the tool has a word for and this project has not: see [`HostCategory`]. Nobody knows whether it is
-    /// time of its thread.
+    /// A kind that the tool names and this project does not know: see [`HostCategory`]. It may not be time of its
+    /// thread.
     UnknownCategory,
 }
 
@@ -74,7 +74,7 @@ impl HostKind {
         HostKind::UnknownCategory,
     ];
 
-    /// Stable name, as files and tables have it.
+    /// Stable name, in files and tables.
     pub const fn name(self) -> &'static str {
         match self {
             HostKind::Operator => "operator",
@@ -114,7 +114,7 @@ pub enum Waker {
         /// The thread.
         tid: u32,
     },
-    /// A thread that the profiler sees no number of, in another pid namespace.
+    /// A thread without a number here, in another pid namespace.
     Outside,
     /// An interrupt: a timer, a device, a packet.
     Interrupt,
@@ -125,7 +125,7 @@ pub enum Waker {
 pub struct CounterValue(u64);
 
 impl CounterValue {
-    /// The value of a number.
+    /// The value for a number.
     pub fn new(value: f64) -> Self {
         CounterValue(value.to_bits())
     }
@@ -136,10 +136,10 @@ impl CounterValue {
     }
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// The trace does not say.
+    /// Not in the trace.
     #[default]
     Unknown,
     /// The API's own number; 0 is success.
@@ -176,11 +176,11 @@ pub enum SyncKind {
 }
 
 columns! {
-    /// Something that a thread did.
+    /// An operation of a thread.
     pub struct HostOp in packed HostOps {
         /// The thread.
         pub thread: Id<Thread>,
-        /// What it is.
+        /// Its kind.
         pub kind: HostKind,
         /// Begin.
         pub begin: TraceTime,
@@ -188,9 +188,9 @@ columns! {
         pub duration: Duration,
         /// Its name.
         pub name: StrId,
-        /// Number that connects a call with what it launched; 0 for none.
+        /// Its result.
         pub correlation: u64,
-        /// What it returned.
+        /// Its result.
         pub status: Status,
         /// Calling context; the root while unknown.
         pub context: NodeId,
@@ -198,11 +198,11 @@ columns! {
 }
 
 columns! {
-    /// Something that a device did.
+    /// An operation of a device.
     pub struct DeviceOp in packed DeviceOps {
         /// The stream.
         pub stream: Id<Stream>,
-        /// What it is.
+        /// Its kind.
         pub kind: DeviceKind,
         /// Begin.
         pub begin: TraceTime,
@@ -223,12 +223,11 @@ columns! {
 }
 
 columns! {
-    /// Which nodes of graphs come after which, each time the graph is launched. A node of which there is no row has no
-    /// known order.
+    /// Order of graph nodes, at each launch of the graph. A node without a row has no known order.
     pub struct GraphEdge in plain GraphEdges {
-        /// The node that ends before, as [`DeviceOp::graph_node`]; 0: the other one comes after none.
+        /// The predecessor, as [`DeviceOp::graph_node`]; 0: none.
         pub from: u64,
-        /// The node that begins then.
+        /// The successor.
         pub to: u64,
         /// How this is known.
         pub basis: Basis,
@@ -236,11 +235,11 @@ columns! {
 }
 
 columns! {
-    /// A synchronization as a tool draws it on a device's row: a statement about a call, never work of the device.
+    /// A synchronization as a tool draws it on a device's row: a fact about a call, never work of the device.
     pub struct Sync in plain Syncs {
         /// What is waited for.
         pub kind: SyncKind,
-        /// The stream that waits or is waited for; `None` when it is the host that waits for an event or a context.
+        /// The stream that waits or is waited for; `None` if the host waits for an event or a context.
         pub stream: Option<Id<Stream>>,
         /// Begin.
         pub begin: TraceTime,
@@ -248,31 +247,31 @@ columns! {
         pub duration: Duration,
         /// Number of the call.
         pub correlation: u64,
-        /// Number of the call that recorded the event; `None` when the tool does not say.
+        /// Number of the call that recorded the event; `None` if the tool does not report it.
         pub record: Option<u64>,
-        /// The stream that the event was recorded on; `None` when the tool does not say.
+        /// The stream that the event was recorded on; `None` if the tool does not report it.
         pub recorded_on: Option<Id<Stream>>,
     }
 }
 
 columns! {
-    /// What a tool calls the kind of an operation that is of [`HostKind::UnknownCategory`].
+    /// The tool's name for the kind of an operation of [`HostKind::UnknownCategory`].
     pub struct HostCategory in plain HostCategories {
         /// The operation.
         pub op: Id<HostOp>,
-        /// The tool's word.
+        /// The tool's name.
         pub category: StrId,
     }
 }
 
 columns! {
-    /// A counter has another value from now on.
+    /// A change of a counter.
     pub struct CounterStep in plain CounterSteps {
         /// The process.
         pub process: StrId,
         /// The counter.
         pub name: StrId,
-        /// Which of its values.
+        /// The series that changed.
         pub series: StrId,
         /// When.
         pub at: TraceTime,
@@ -284,7 +283,7 @@ columns! {
 columns! {
     /// Events of a lane that a recorder lost: they began and ended within this time.
     pub struct LostEvents in plain LostTimes {
-        /// The lane in words (`thread 8`, `gpu0 stream 7`): it may have no event that was kept.
+        /// The lane as text (`thread 8`, `gpu0 stream 7`): it may have no kept event.
         pub lane: StrId,
         /// Begin of the first of them.
         pub from: TraceTime,
@@ -308,7 +307,7 @@ columns! {
 }
 
 columns! {
-    /// What a tool says about a collective operation, beside the kernel that runs it.
+    /// Facts about a collective operation, besides the kernel that runs it.
     pub struct CollectiveNote in plain CollectiveNotes {
         /// The kernel.
         pub op: Id<DeviceOp>,
@@ -318,11 +317,11 @@ columns! {
         pub communicator: StrId,
         /// Ranks in the group; 0 when unknown.
         pub group_size: u32,
-        /// Elements that go in.
+        /// Number of input elements.
         pub elements_in: u64,
         /// Type of the elements.
         pub element: StrId,
-        /// How many collectives the group had before; `None` when the tool does not say.
+        /// Number of earlier collectives of the group; `None` if the tool does not report it.
         pub ordinal: Option<u64>,
     }
 }
@@ -338,11 +337,11 @@ columns! {
         pub device: Option<u32>,
         /// Address; 0 when unknown.
         pub address: u64,
-        /// Bytes more; less than zero for a free.
+        /// Change in bytes; negative for a free.
         pub bytes: i64,
-        /// Bytes that are allocated afterwards; `None` when the tool does not say.
+        /// Allocated bytes afterwards; `None` if the tool does not report them.
         pub allocated: Option<Bytes>,
-        /// Bytes that the allocator holds afterwards; `None` when the tool does not say.
+        /// Bytes held by the allocator afterwards; `None` if the tool does not report them.
         pub reserved: Option<Bytes>,
     }
 }
@@ -369,7 +368,7 @@ impl HostOp {
 }
 
 impl DeviceOp {
-    /// An operation whose call a tool names by its id, without bytes and of no graph.
+    /// An operation joined to its call by id, without bytes, outside graphs.
     pub fn correlated(
         stream: Id<Stream>,
         kind: DeviceKind,

@@ -12,7 +12,7 @@ use super::recorded::RecordedExchange;
 use super::{Trace, TraceTime};
 use crate::intern::{Id, StrId};
 
-/// What a thread called, as far as it concerns collectives.
+/// A call of a thread, as far as collectives are concerned.
 #[derive(Clone, Copy, Debug)]
 enum NcclCall {
     Collective { operation: StrId, exchange: RecordedExchange },
@@ -20,7 +20,7 @@ enum NcclCall {
     GroupEnds,
 }
 
-/// Collectives that are issued together: what is launched between two times on a thread runs them.
+/// Collectives issued together: launches between two times on a thread run them.
 #[derive(Debug)]
 struct Issue {
     begin: TraceTime,
@@ -36,7 +36,7 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Takes in a collective.
+    /// Adds a collective.
     pub(super) fn collective(
         &mut self,
         thread: Id<Thread>,
@@ -52,7 +52,7 @@ impl Exchanges {
         ));
     }
 
-    /// Takes in any other call, by its name: collectives within a group are issued at its end.
+    /// Adds any other call, by its name: collectives within a group are issued at its end.
     pub(super) fn other(&mut self, thread: Id<Thread>, begin: TraceTime, end: TraceTime, name: &str) {
         let called = match name {
             "ncclGroupStart" => NcclCall::GroupBegins,
@@ -62,7 +62,7 @@ impl Exchanges {
         self.calls.entry(thread).or_default().push((begin, end, called));
     }
 
-    /// Notes at the work of a trace which collectives it runs.
+    /// Adds to the work of a trace which collectives it runs.
     pub(super) fn note(self, trace: &mut Trace) {
         if self.calls.is_empty() {
             return;
@@ -112,7 +112,7 @@ impl Exchanges {
     }
 }
 
-/// What a thread issued together, by begin.
+/// Collectives that a thread issued together, by begin.
 fn issues(mut calls: Vec<(TraceTime, TraceTime, NcclCall)>) -> Vec<Issue> {
     calls.sort_by_key(|(begin, end, _)| (*begin, *end));
     let mut issues = Vec::new();

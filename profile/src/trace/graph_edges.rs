@@ -14,13 +14,13 @@ use super::recorded::RecordedEvent;
 use super::wait::{Wait, Waiter};
 use crate::intern::Id;
 
-/// Edges as they are recorded: nodes that come before are known by their place in the recording, which is the same for
-/// all copies of a graph; the device numbers the nodes of each copy.
+/// Edges as recorded: predecessors are known by their index in the recording, which is the same for all copies of a
+/// graph; the device numbers the nodes of each copy.
 #[derive(Debug, Default)]
 pub(super) struct RecordedGraphs {
-    /// Places of nodes in recordings.
+    /// Indices of nodes in recordings.
     places: FxHashMap<u64, u64>,
-    /// By node: places of those that it comes after.
+    /// By node: indices of its predecessors.
     after: FxHashMap<u64, Vec<(u64, Basis)>>,
 }
 
@@ -79,18 +79,18 @@ impl RecordedGraphs {
     }
 }
 
-/// What is known of the order of work within its graph.
+/// What is known about the order of work within its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GraphOrder {
-    /// Nothing, or it is of no graph.
+    /// Nothing, or it belongs to no graph.
     Unknown,
     /// It comes after no other work of its graph.
     First,
-    /// It comes after this one, which ended last of those that it comes after.
+    /// It comes after this predecessor, the one that ended last.
     After(Wait),
 }
 
-/// What work of graphs waits for, by operation.
+/// The wait of each operation of a graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GraphWaits(PackedColumn);
 
@@ -100,7 +100,7 @@ const AFTER: u64 = 2;
 const BASES: [Basis; 3] = [Basis::Exact, Basis::ByOrder, Basis::Inferred];
 
 impl GraphWaits {
-    /// Finds them; those of a trace without edges take no memory.
+    /// Finds the waits; a trace without edges needs no memory.
     pub(super) fn of(trace: &Trace) -> Self {
         let mut waits = GraphWaits::default();
         if trace.graph_edges.is_empty() {
@@ -127,7 +127,7 @@ impl GraphWaits {
                         let on = of(op.correlation, *from).filter(|on| *on != id)?;
                         Some((trace.device.get(on)?.end(), on, *basis))
                     });
-                    // Where work is missing, it may have been the last.
+                    // If work is missing, it may have been the last.
                     let last = ends.collect::<Option<Vec<_>>>();
                     let last = last.and_then(|ends| ends.into_iter().max_by_key(|(end, on, _)| (*end, *on)));
                     last.map_or(0, |(_, on, basis)| AFTER + 3 * u64::from(on.number()) + basis as u64)
@@ -138,7 +138,7 @@ impl GraphWaits {
         waits
     }
 
-    /// What is known of an operation.
+    /// The order of an operation, as far as known.
     pub(super) fn get(&self, op: Id<DeviceOp>) -> GraphOrder {
         if op.index() >= Column::<u64>::count(&self.0) {
             return GraphOrder::Unknown;

@@ -10,22 +10,22 @@ use super::{Links, Trace, TraceTime};
 /// One rank's trace.
 #[derive(Clone, Debug)]
 pub struct RankTrace {
-    /// The rank: what the trace says, or else what its file's name says, or else the first number that is free.
+    /// The rank: from the trace, otherwise from its file name, otherwise the first free number.
     pub rank: u32,
-    /// Whether the trace itself says so.
+    /// Whether the trace itself states it.
     pub rank_is_recorded: bool,
     /// Name of the file.
     pub file: String,
     /// The trace.
     pub trace: Trace,
-    /// What belongs together in it.
+    /// Its links between events.
     pub links: Links,
     /// The first and the last moment of its events; `None` without any.
     pub span: Option<(TraceTime, TraceTime)>,
 }
 
 impl RankTrace {
-    /// When the first event begins: what times in tables count from. The clock's zero without events.
+    /// Begin of the first event: the origin of times in tables. The clock's zero without events.
     pub fn first_event(&self) -> TraceTime {
         self.span.map_or(TraceTime::default(), |(first, _)| first)
     }
@@ -59,13 +59,13 @@ impl Job {
     /// The job of these traces, with the names of their files.
     ///
     /// # Errors
-    /// Two of them say that they are of the same rank.
+    /// Two of them have the same rank.
     pub fn new(traces: Vec<(String, Trace)>) -> Result<Self, SameRank> {
         let mut ranks: Vec<RankTrace> = Vec::new();
         let named = |file: &str, trace: &Trace| trace.rank.rank.or_else(|| number_in(file));
         let world_size = traces.iter().filter_map(|(_, trace)| trace.rank.world_size).max();
         let taken: HashSet<u32> = traces.iter().filter_map(|(file, trace)| named(file, trace)).collect();
-        // What is beside the ranks, a loader's process for example, has a number behind them.
+        // Traces of no rank, such as a loader's process, get numbers after the ranks.
         let from = if taken.is_empty() { 0 } else { world_size.unwrap_or(0) };
         let mut free = (from..).filter(|rank| !taken.contains(rank));
         for (file, trace) in traces {
@@ -86,7 +86,7 @@ impl Job {
         &self.ranks
     }
 
-    /// Ranks of the job, when a trace says so.
+    /// Ranks of the job, if a trace states it.
     pub fn world_size(&self) -> Option<u32> {
         self.world_size
     }
@@ -94,12 +94,12 @@ impl Job {
     /// Ranks of the job that have no trace here. Empty while the number of ranks is unknown.
     pub fn missing(&self) -> Vec<u32> {
         let there = |rank: &u32| !self.ranks.iter().any(|of| of.rank == *rank);
-        // Of a larger job, nobody lists what is missing.
+        // Nobody needs the missing ranks of a larger job.
         (0..self.world_size.unwrap_or(0).min(1 << 16)).filter(there).collect()
     }
 }
 
-/// The number behind `rank` or `worker` in a file's name.
+/// The number after `rank` or `worker` in a file's name.
 fn number_in(file: &str) -> Option<u32> {
     let lower = file.to_ascii_lowercase();
     let rest = ["rank", "worker"].iter().find_map(|word| Some(&lower[lower.find(word)? + word.len()..]))?;

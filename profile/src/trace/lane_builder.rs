@@ -11,7 +11,7 @@ use super::{HostKind, Job, RankTrace, counter_lanes};
 use crate::units::Nanos;
 
 impl EventLanes {
-    /// The lanes of a job. `offset_ns` says how far the clock of a rank is ahead.
+    /// The lanes of a job. `offset_ns`: how far the clock of a rank is ahead.
     pub fn new(job: Arc<Job>, offset_ns: impl Fn(u32) -> i64) -> Self {
         let zero_of = |of: &RankTrace| {
             let (first, last) = of.span?;
@@ -46,9 +46,9 @@ struct UncutEvent {
 /// The lanes of one rank.
 struct Builder<'t> {
     of: &'t RankTrace,
-    /// Place of the rank in the job.
+    /// Index of the rank in the job.
     place: usize,
-    /// What stands before the name of each lane.
+    /// Prefix of the name of each lane.
     rank: String,
     /// Added to a time of the trace.
     shift: i128,
@@ -91,7 +91,7 @@ impl Builder<'_> {
         self.add(own, lanes);
     }
 
-    /// The busiest lane first; those without events are none.
+    /// The busiest lane first; lanes without events are left out.
     fn add(&self, mut own: Vec<EventLane>, lanes: &mut Vec<EventLane>) {
         let busy = |lane: &EventLane| busy(&lane.times(Nanos(0), Nanos(u64::MAX)));
         own.retain(|lane| !lane.segments.is_empty());
@@ -120,13 +120,13 @@ impl Builder<'_> {
     }
 }
 
-/// Cuts events, by begin and the outer ones first, so that at each moment stands what began last and has not ended.
+/// Cuts events, sorted by begin and outer ones first, so that the innermost one shows at each moment.
 fn cut(events: impl Iterator<Item = UncutEvent>) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut open: Vec<UncutEvent> = Vec::new();
     let mut done = Nanos(0);
     for mut event in events {
-        // What takes no time can still be pointed at.
+        // An event without length can still be selected.
         event.to = event.to.max(event.from.saturating_add(Nanos(1)));
         while let Some(ended) = open.pop_if(|top| top.to <= event.from) {
             segment(&ended, ended.to, &mut done, &mut segments);
@@ -143,7 +143,7 @@ fn cut(events: impl Iterator<Item = UncutEvent>) -> Vec<Segment> {
     segments
 }
 
-/// The part of an event up to a moment that no other one had.
+/// The part of an event up to a moment that no inner one covers.
 fn segment(of: &UncutEvent, to: Nanos, done: &mut Nanos, segments: &mut Vec<Segment>) {
     let from = of.from.max(*done);
     if from < to {

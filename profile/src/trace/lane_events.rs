@@ -12,9 +12,9 @@ use crate::units::{Bytes, Nanos};
 /// An event as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneEvent<'l> {
-    /// Which one of its rank's trace.
+    /// Its place in its rank's trace.
     pub event: Event,
-    /// Its name, as the trace has it.
+    /// Its name in the trace.
     pub name: &'l str,
     /// Its class.
     pub class: EventClass,
@@ -33,7 +33,7 @@ pub struct LaneEvent<'l> {
 }
 
 impl EventLanes {
-    /// The events of a lane by begin; of those of a thread that begin together, the longer one first.
+    /// The events of a lane by begin; of a thread's events that begin together, the longer one first.
     pub fn events<'l>(&'l self, lane: &'l EventLane) -> Box<dyn Iterator<Item = LaneEvent<'l>> + 'l> {
         let Some(of) = self.job.ranks().get(lane.rank) else { return Box::new(std::iter::empty()) };
         if lane.is_stream {
@@ -45,7 +45,7 @@ impl EventLanes {
         }
     }
 
-    /// Number of a lane's rank, and its device where it is a stream.
+    /// Number of a lane's rank, and its device if it is a stream.
     pub fn rank_and_device(&self, lane: &EventLane) -> (u32, Option<u32>) {
         let Some(of) = self.job.ranks().get(lane.rank) else { return (0, None) };
         let stream = of.trace.streams().get(lane.number).filter(|_| lane.is_stream);
@@ -70,7 +70,7 @@ fn device<'l>(of: &'l RankTrace, lane: &EventLane, id: Id<super::DeviceOp>) -> O
 }
 
 fn host<'l>(of: &'l RankTrace, lane: &EventLane, id: Id<super::HostOp>) -> Option<LaneEvent<'l>> {
-    // The whole process is no event of a thread.
+    // The whole process is not an event of a thread.
     let op = of.trace.host.get(id).filter(|op| op.kind != HostKind::Process)?;
     Some(LaneEvent {
         event: Event::Host(id),

@@ -22,7 +22,7 @@ use crate::units::{Bytes, Nanos};
 /// Segments between two stored sums: 72 bytes for each 64 segments of 24 bytes.
 pub(super) const STRIDE: usize = 64;
 
-/// What an event is, as far as a picture distinguishes it.
+/// Class of an event, as a picture distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventClass {
     /// A kernel that computes.
@@ -86,7 +86,7 @@ impl EventClass {
 /// Time of each class, in the order of [`EventClass::ALL`].
 pub type ClassTimes = [u64; EventClass::ALL.len()];
 
-/// The time in which a lane was busy: a thread is not while it is off its CPU.
+/// The time in which a lane was busy: a thread is not busy while off its CPU.
 pub fn busy(times: &ClassTimes) -> u64 {
     EventClass::ALL
         .iter()
@@ -99,20 +99,20 @@ pub fn busy(times: &ClassTimes) -> u64 {
 /// An event of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// Of a thread.
+    /// An event of a thread.
     Host(Id<HostOp>),
-    /// Of a stream.
+    /// An event of a stream.
     Device(Id<DeviceOp>),
 }
 
-/// A part of a lane in which one event stands.
+/// A part of a lane that shows one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Begin, since the first event of the job.
     pub from: Nanos,
     /// End.
     pub to: Nanos,
-    /// What the event is.
+    /// Class of the event.
     pub class: EventClass,
     pub(super) event: u32,
 }
@@ -120,13 +120,13 @@ pub struct Segment {
 /// A thread or a stream.
 #[derive(Clone, Debug)]
 pub struct EventLane {
-    /// What it is (`rank 3 gpu0 stream 7`).
+    /// Its label (`rank 3 gpu0 stream 7`).
     pub label: String,
     /// Whether it is a stream.
     pub is_stream: bool,
-    /// Place of the thread or stream in the rank's trace.
+    /// Index of the thread or stream in the rank's trace.
     pub(super) number: usize,
-    /// Place of the rank in the job.
+    /// Index of the rank in the job.
     pub(super) rank: usize,
     /// Added to a time of the rank's trace: nanoseconds since the first event of the job.
     pub(super) shift: i128,
@@ -135,7 +135,7 @@ pub struct EventLane {
     pub(super) sums: Vec<ClassTimes>,
 }
 
-/// One event in words.
+/// One event, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventFacts {
     /// Its name.
@@ -148,11 +148,11 @@ pub struct EventFacts {
     pub duration: Nanos,
     /// Bytes of a copy or a fill; 0 for anything else.
     pub bytes: Bytes,
-    /// What launched it; `None` for a host event, and for work without a known launch.
+    /// Its launch; `None` for a host event, and for work without a known launch.
     pub launch: Option<LaunchFacts>,
 }
 
-/// What launched an event.
+/// The launch of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchFacts {
     /// The call.
@@ -172,7 +172,7 @@ pub struct RangeTables {
     pub to: Nanos,
     /// Work of devices by name, most time first.
     pub device: Vec<RangeRow>,
-    /// What stood on threads by name, most time first: of nested events the innermost.
+    /// Time on threads by name, most time first: of nested events the innermost.
     pub host: Vec<RangeRow>,
 }
 
@@ -181,7 +181,7 @@ pub struct RangeTables {
 pub struct RangeRow {
     /// The name.
     pub name: String,
-    /// Events of which a part is there.
+    /// Number of events with a part there.
     pub count: u64,
     /// Their time there.
     pub time: Nanos,
@@ -202,7 +202,7 @@ impl EventLanes {
         &self.job
     }
 
-    /// Two moments since the first event of the job on the clock of a rank, by its place in the job; `None` when it has
+    /// Two moments since the first event of the job, on the clock of a rank, by its index in the job; `None` if it has
     /// no lane.
     pub fn times_of(&self, rank: usize, from: Nanos, to: Nanos) -> Option<(TraceTime, TraceTime)> {
         let shift = self.lanes.iter().find(|lane| lane.rank == rank)?.shift;
@@ -225,7 +225,7 @@ impl EventLanes {
         &self.counters
     }
 
-    /// How many rows a picture has: the lanes, then the counters.
+    /// Number of rows of a picture: the lanes, then the counters.
     pub fn row_count(&self) -> usize {
         self.lanes.len() + self.counters.len()
     }
@@ -235,7 +235,7 @@ impl EventLanes {
         self.counters.get(row.checked_sub(self.lanes.len())?)
     }
 
-    /// What is known of the event of a segment.
+    /// Facts about the event of a segment.
     pub fn facts(&self, lane: &EventLane, segment: Segment) -> Option<EventFacts> {
         let of = self.job.ranks().get(lane.rank)?;
         let name = |name: StrId| crate::frame::clean(of.trace.name(name));
@@ -264,11 +264,11 @@ impl EventLanes {
             .map_or("", |of| lane.name(of, segment).map_or("", |name| of.trace.name(name)))
     }
 
-    /// Sums of a part of the time by name. Takes time in proportion to the events that are there.
+    /// Sums of a part of the time by name. Takes time in proportion to the events there.
     pub fn range(&self, from: Nanos, to: Nanos) -> RangeTables {
         let mut sums: [FxHashMap<(usize, StrId), Sum>; 2] = Default::default();
         for lane in &self.lanes {
-            // An event that others interrupt has several segments.
+            // An event with nested events has several segments.
             let mut seen = FxHashSet::default();
             let Some(of) = self.job.ranks().get(lane.rank) else { continue };
             for segment in lane.between(from, to) {
@@ -283,7 +283,7 @@ impl EventLanes {
     }
 
     fn rows(&self, sums: FxHashMap<(usize, StrId), Sum>) -> Vec<RangeRow> {
-        // Handles of names are those of one trace.
+        // Handles of names belong to one trace.
         let mut by_name: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
         for ((rank, name), sum) in sums {
             let Some(of) = self.job.ranks().get(rank) else { continue };
@@ -327,7 +327,7 @@ impl EventLane {
 
     fn times_before(&self, at: Nanos) -> ClassTimes {
         let number = self.segments.partition_point(|segment| segment.from < at);
-        // The last of them may go on after the moment: stored sums must not hold it.
+        // The last of them may extend beyond the moment: stored sums must not include it.
         let stored = number.saturating_sub(1) / STRIDE;
         let mut times = self.sums.get(stored).copied().unwrap_or_default();
         for segment in self.segments.get(stored * STRIDE..number).unwrap_or_default() {
@@ -336,7 +336,7 @@ impl EventLane {
         times
     }
 
-    /// The segment at a moment, or else the nearest one.
+    /// The segment at a moment, otherwise the nearest one.
     pub fn nearest(&self, at: Nanos) -> Option<Segment> {
         let next = self.segments.partition_point(|segment| segment.from <= at);
         let before = next.checked_sub(1).and_then(|place| self.segments.get(place));
@@ -362,7 +362,7 @@ impl EventLane {
         self.segments.get(place).copied()
     }
 
-    /// The segments of which a part is between two moments.
+    /// The segments that overlap the time between two moments.
     pub fn between(&self, from: Nanos, to: Nanos) -> &[Segment] {
         let first = self.segments.partition_point(|segment| segment.to <= from);
         let end = self.segments.partition_point(|segment| segment.from < to);
@@ -376,7 +376,7 @@ impl EventLane {
         }
     }
 
-    /// The name of a segment's event, of the rank that the lane belongs to.
+    /// The name of a segment's event in the trace of the lane's rank.
     fn name(&self, of: &RankTrace, segment: Segment) -> Option<StrId> {
         match self.event(segment) {
             Event::Host(id) => of.trace.host.get(id).map(|op| op.name),

@@ -30,9 +30,9 @@ use crate::intern::Id;
 pub enum Launch {
     /// The one call that has its correlation id.
     Exact(Id<HostOp>),
-    /// The call that was next in the order of its stream: whoever recorded the trace did not see the ids.
+    /// The next call in the order of its stream: the recorder of the trace did not see the ids.
     ByOrder(Id<HostOp>),
-    /// Several calls have the id; this is the latest one that began before the operation, or else the first.
+    /// Several calls have the id; this is the latest one that began before the operation, otherwise the first.
     Ambiguous(Id<HostOp>),
     /// No call has the id, and all ids of the trace are higher: it was launched before the trace began.
     BeforeTrace,
@@ -78,7 +78,7 @@ impl Cell for Launch {
     }
 }
 
-/// What belongs together in one trace.
+/// The links between events of one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     launches: PackedColumn,
@@ -114,7 +114,7 @@ impl Links {
         links
     }
 
-    /// What launched an operation.
+    /// The launch of an operation.
     pub fn launch(&self, op: Id<DeviceOp>) -> Launch {
         if op.index() < Column::<Launch>::count(&self.launches) {
             self.launches.at(op.index())
@@ -128,12 +128,12 @@ impl Links {
         self.host_waits.get(&call).copied()
     }
 
-    /// What an operation waits for, beside the order of its stream.
+    /// What an operation waits for, besides the order of its stream.
     pub fn device_wait(&self, op: Id<DeviceOp>) -> Option<Wait> {
         self.device_waits.get(&op).copied()
     }
 
-    /// Where in the order of its graph an operation is.
+    /// The order of an operation within its graph.
     pub fn graph_order(&self, op: Id<DeviceOp>) -> GraphOrder {
         self.graph_waits.get(op)
     }
@@ -144,7 +144,7 @@ impl Links {
         self.host_waits.values().chain(self.device_waits.values()).copied().chain(of_graphs)
     }
 
-    /// Synchronizations and waits for which nothing was found that they could have waited for.
+    /// Synchronizations and waits for which no possible target was found.
     pub fn unlinked_waits(&self) -> u64 {
         self.unlinked_waits
     }
@@ -154,7 +154,7 @@ impl Links {
         &self.streams
     }
 
-    /// The operations of each thread by begin, the outer ones first, in the order of [`Trace::threads`].
+    /// The operations of each thread by begin, outer ones first, in the order of [`Trace::threads`].
     pub fn threads(&self) -> &[Vec<Id<HostOp>>] {
         &self.threads
     }
@@ -172,7 +172,7 @@ impl Links {
         }
     }
 
-    /// Waits that the tool names.
+    /// Waits named by the tool.
     fn recorded_waits(&mut self, calls: &Calls, queues: &Queues<'_>) {
         let trace = queues.trace;
         let threads = LazyCell::new(|| queues.by_thread());
@@ -194,7 +194,7 @@ impl Links {
                     self.wait(Waiter::Host(id), queues.last_to_end(op.begin), Basis::Exact);
                 }
                 (SyncKind::Event, _) => self.wait(Waiter::Host(id), recorded(&sync), Basis::Exact),
-                // The tool names the stream that waits, and not what for.
+                // The tool names the waiting stream, but not its target.
                 (SyncKind::StreamWait, Some(stream)) if sync.record.is_none() => {
                     match queues.first_after(stream, op.begin) {
                         Some(next) => {
@@ -213,7 +213,7 @@ impl Links {
         }
     }
 
-    /// Waits of a trace that names calls alone.
+    /// Waits of a trace that only names calls.
     fn guessed_waits(&mut self, queues: &Queues<'_>) {
         let trace = queues.trace;
         let threads = queues.by_thread();
@@ -286,8 +286,8 @@ impl Calls {
         self.near(&mut 0, correlation)
     }
 
-    /// The calls with an id, looked for around a place first, which then is theirs: work comes in about the order of
-    /// its calls.
+    /// The calls with an id, searched around `place` first, which is then updated: work comes in about the order of its
+    /// calls.
     fn near(&self, place: &mut usize, correlation: u64) -> &[Id<HostOp>] {
         let of = |at: usize| (at < self.ids.len()).then(|| Column::<u64>::at(&self.correlations, at));
         let is_below = |at: usize| of(at).is_some_and(|of| of < correlation);
@@ -334,16 +334,16 @@ fn launches(trace: &Trace, calls: &Calls) -> PackedColumn {
     launches
 }
 
-/// What was queued when.
+/// Work by queueing time.
 struct Queues<'t> {
     trace: &'t Trace,
-    /// What launched each operation.
+    /// The launch of each operation.
     launches: PackedColumn,
     /// The operations of each stream, in the order in which they were queued.
     streams: Vec<Vec<Id<DeviceOp>>>,
 }
 
-/// Operations that are looked at for one on another stream.
+/// Operations searched for one on another stream.
 const LOOK_BACK: usize = 4096;
 
 impl<'t> Queues<'t> {
@@ -362,7 +362,7 @@ impl<'t> Queues<'t> {
         threads
     }
 
-    /// Work of one graph has one launch: its order is that of its begins.
+    /// The work of one graph has a single launch: it is ordered by begin.
     fn sort(&self, queue: &mut [Id<DeviceOp>]) {
         queue.sort_by_key(|id| (self.queued(*id), self.trace.device.get(*id).map(|op| op.begin), *id));
     }
@@ -372,7 +372,7 @@ impl<'t> Queues<'t> {
         self.trace.host.get(launch.call()?)
     }
 
-    /// When it was queued: what was launched before the trace, before everything in it.
+    /// Queueing time: work launched before the trace precedes everything in it.
     fn queued(&self, id: Id<DeviceOp>) -> TraceTime {
         self.call(id).map_or(TraceTime::default(), |call| call.begin)
     }
@@ -388,14 +388,14 @@ impl<'t> Queues<'t> {
         queue.get(queue.partition_point(|id| self.queued(*id) < time)).copied()
     }
 
-    /// Of all that was queued before, what ends last.
+    /// Of all work queued before, the one that ends last.
     fn last_to_end(&self, time: TraceTime) -> Option<Id<DeviceOp>> {
         let streams = (0..self.streams.len()).map(|stream| Id::from_number(stream as u32));
         let last = streams.filter_map(|stream| self.last_before(stream, time));
         last.max_by_key(|id| self.trace.device.get(*id).map(|op| op.end()))
     }
 
-    /// What a thread launched next, and what it had launched last on another stream.
+    /// A thread's next launch, and its last one on another stream.
     fn around(&self, threads: &[Vec<Id<DeviceOp>>], wait: &HostOp) -> Option<(Id<DeviceOp>, Id<DeviceOp>)> {
         let queue = threads.get(wait.thread.index())?;
         let at = queue.partition_point(|id| self.queued(*id) < wait.begin);
@@ -404,7 +404,7 @@ impl<'t> Queues<'t> {
         Some((self.last_elsewhere(threads, wait, stream)?, after))
     }
 
-    /// What the thread of a wait had launched last on another stream than the one that waits.
+    /// A thread's last launch on another stream than the waiting one.
     fn last_elsewhere(
         &self,
         threads: &[Vec<Id<DeviceOp>>],

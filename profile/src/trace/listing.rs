@@ -8,8 +8,8 @@ use std::fmt::Debug;
 use super::{HostOp, Stream, Thread, Trace, Waker};
 use crate::intern::Id;
 
-/// The clock, the rank, and every row of every table with names in place of handles; rows are sorted. The calling
-/// contexts of events are left out: they are a profile's.
+/// The clock, the rank, and every row of every table with names in place of handles; rows are sorted. Calling contexts
+/// of events are omitted, since they belong to a profile.
 pub fn listing(trace: &Trace) -> Vec<String> {
     let of = Names { trace };
     let mut rows = Vec::new();

@@ -76,19 +76,19 @@ pub type TraceTime = Time<clock::TraceClock>;
 /// A length of time of a trace.
 pub type Duration = Nanos;
 
-/// Most bytes of names: a trace of millions of events has some thousands of distinct ones.
+/// Most bytes of names: a trace of millions of events has some thousand distinct ones.
 const NAMES_MAX: usize = 1 << 28;
 
 /// The clock of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockInfo {
-    /// Nanoseconds from 1970 UTC to the clock's zero; `None` when the trace does not say.
+    /// Nanoseconds from 1970 UTC to the clock's zero; `None` if the trace does not state it.
     pub epoch_ns: Option<u64>,
     /// How far `epoch_ns` may be off; `None` if it was not measured.
     pub uncertainty: Option<Nanos>,
     /// The smallest difference that the source can express: 1 µs for whole microseconds.
     pub resolution: Nanos,
-    /// Traces of a job with the same clock domain have one clock; `None` when nothing is known of the others'.
+    /// Traces of a job with the same clock domain share a clock; `None` if nothing is known about the others'.
     pub domain: Option<u32>,
 }
 
@@ -98,12 +98,12 @@ impl Default for ClockInfo {
     }
 }
 
-/// Which process of a distributed job a trace is of.
+/// A trace's place in a distributed job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RankInfo {
-    /// Its rank; `None` when the trace does not say.
+    /// Its rank; `None` if the trace does not state it.
     pub rank: Option<u32>,
-    /// Ranks of the job; `None` when the trace does not say.
+    /// Ranks of the job; `None` if the trace does not state it.
     pub world_size: Option<u32>,
 }
 
@@ -114,39 +114,38 @@ pub struct Trace {
     pub strings: Strings,
     /// The clock of every time in it.
     pub clock: ClockInfo,
-    /// Where the clock of its devices lay to that clock, for a recorder that aligned them: each time of a device may be
-    /// off by that uncertainty.
+    /// Offset of its devices' clock from that clock, for a recorder that aligned them: each time of a device may be off
+    /// by that uncertainty.
     pub device_clock: Option<ClockOffset>,
-    /// Which process of a job it is of.
+    /// Its place in a job.
     pub rank: RankInfo,
-    /// What threads did.
+    /// Operations of threads.
     pub host: HostOps,
-    /// What devices did.
+    /// Operations of devices.
     pub device: DeviceOps,
-    /// Which nodes of graphs come after which.
+    /// Order of graph nodes.
     pub graph_edges: GraphEdges,
     /// Synchronizations that the tool draws on a device's rows.
     pub syncs: Syncs,
-    /// What the tool calls operations of kinds that are not known.
+    /// The tool's names for operations of unknown kinds.
     pub categories: HostCategories,
     /// Values over time.
     pub counters: CounterSteps,
     /// When events were lost, by lane.
     pub lost: LostTimes,
-    /// Who ended times off the CPU.
+    /// What ended times off the CPU.
     pub wake_ups: WakeUpEvents,
-    /// What the tool says about collectives.
+    /// Facts about collectives.
     pub collectives: CollectiveNotes,
     /// Allocations and frees.
     pub memory: MemoryEvents,
     /// Ranges of the program on device rows.
     pub device_ranges: DeviceRanges,
-    /// What stacks say of calls, by [`HostOp::context`].
+    /// Facts from the stacks of calls, by [`HostOp::context`].
     pub contexts: CallContexts,
-    /// What the source holds that is not in here, by reason.
+    /// Content of the source that is missing here, by reason.
     pub ledger: Ledger,
-    /// What was lost before the recorder of this trace could see it, of the whole capture; the first trace of a capture
-    /// has it.
+    /// Losses before the recorder of this trace, of the whole capture; the first trace of a capture has them.
     pub lost_before: Ledger,
     threads: Lanes<Thread>,
     streams: Lanes<Stream>,

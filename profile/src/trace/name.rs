@@ -5,7 +5,7 @@
 
 use super::event::DeviceKind;
 
-/// What a device operation is good for.
+/// Purpose of a device operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KernelClass {
     /// Computes.
@@ -16,12 +16,12 @@ pub enum KernelClass {
     Memory,
 }
 
-/// Beginnings of the names of kernels that communicate. HTA knows `^nccl.*Kernel` alone, which misses RCCL's names.
+/// Prefixes of the names of kernels that communicate. HTA knows only `^nccl.*Kernel`, which misses RCCL's names.
 const COMMUNICATION: [&str; 5] = ["nccl", "rccl", "msccl", "void nvshmem", "nvshmem"];
 
 impl KernelClass {
-    /// The class of an operation. What a tool lists as a copy or a fill is memory, whatever its name; what it lists as
-    /// a kernel never is.
+    /// The class of an operation. A copy or a fill by the tool's kind is memory, whatever its name; a kernel by the
+    /// tool's kind never is.
     pub fn of(kind: DeviceKind, name: &str) -> Self {
         let communicates = || COMMUNICATION.iter().any(|prefix| starts_with(name, prefix));
         match kind {
@@ -36,7 +36,7 @@ fn starts_with(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// What a call of an accelerator's API does to the order of events.
+/// Effect of an accelerator API call on the order of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Queues work: a kernel, a copy, a fill or a graph.
@@ -56,7 +56,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// What a call of this name does, in CUDA's and HIP's runtime and driver.
+    /// The effect of a call of this name, in CUDA's and HIP's runtime and driver.
     pub fn of(name: &str) -> Self {
         let Some(rest) = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix)) else {
             return Call::Other;
@@ -76,7 +76,7 @@ impl Call {
         }
     }
 
-    /// Whether the host waits in it for a device.
+    /// Whether the host waits for a device in it.
     pub fn waits(self) -> bool {
         matches!(self, Call::StreamSync | Call::EventSync | Call::DeviceSync)
     }

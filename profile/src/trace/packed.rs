@@ -13,12 +13,12 @@ use crate::units::{Bytes, Nanos};
 
 use super::TraceTime;
 
-/// Values that share their least one. The time of so many events takes two or three bytes of a nanosecond clock's
-/// eight, and the head of a block a tenth of a byte for each.
+/// Values with a common minimum. The times of this many events take two or three bytes of a nanosecond clock's eight,
+/// and the header of a block adds a tenth of a byte to each.
 const BLOCK: usize = 256;
 /// Bytes after the last value, so that each can be read as a whole word.
 const PAD: usize = 8;
-/// What is left of a word for each width.
+/// Masks of a word for each width.
 const MASKS: [u64; 16] = {
     let mut masks = [u64::MAX; 16];
     let mut width = 0;
@@ -35,7 +35,7 @@ pub(super) trait Column<T> {
     fn add(&mut self, value: T);
     /// The value of a row, which must be there.
     fn at(&self, row: usize) -> T;
-    /// How many there are.
+    /// Number of values.
     fn count(&self) -> usize;
 }
 
@@ -51,16 +51,16 @@ pub(super) trait Cell: Copy {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PackedColumn {
     blocks: Vec<Block>,
-    /// What the values of each block are above its least, and [`PAD`] zeros.
+    /// The values of each block minus its minimum, and [`PAD`] zeros.
     bytes: Vec<u8>,
-    /// Values of the block that is not full.
+    /// Values of the incomplete block.
     open: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
     least: u64,
-    /// Where its bytes begin.
+    /// Offset of its bytes.
     from: usize,
     /// Bytes of each value, 0 to 8.
     width: u8,
@@ -86,7 +86,7 @@ impl<T: Cell> Column<T> for PackedColumn {
 }
 
 impl PackedColumn {
-    /// The number of a row; 0 where there is none.
+    /// The number of a row; 0 if there is none.
     #[inline]
     fn word(&self, row: usize) -> u64 {
         let Some(block) = self.blocks.get(row / BLOCK) else {

@@ -15,7 +15,7 @@ use crate::metric::Metric;
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
-/// What an event is.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordedKind {
     /// A call that launches kernels or a graph.
@@ -34,9 +34,9 @@ pub enum RecordedKind {
     ContextSync,
     /// Any other call of an accelerator's library.
     Call,
-    /// A call by which ranks exchange data. [`RecordedEvent::exchange`] says which one it is.
+    /// A call by which ranks exchange data; [`RecordedEvent::exchange`] has the details.
     Collective,
-    /// An operator of a framework begins. When it ends is not known.
+    /// An operator of a framework begins. Its end is unknown.
     Operator,
     /// A kernel.
     Kernel,
@@ -46,17 +46,17 @@ pub enum RecordedKind {
     Fill,
     /// A whole graph, whose nodes are not reported one by one.
     Graph,
-    /// No event: a node of a graph that comes after another one, each time the graph is launched.
+    /// Not an event: a graph node and its predecessor, at each launch of the graph.
     GraphEdge,
-    /// A range that the program names.
+    /// A range named by the program.
     Range,
     /// A training step. `position` is its number at its place: 1 is the first one whose begin was seen.
     Step,
-    /// A thread was off its CPU. [`RecordedEvent::wake_up`] says who ended that.
+    /// A thread was off its CPU. [`RecordedEvent::wake_up`] has the cause of its end.
     OffCpu,
-    /// A counter has a value. [`RecordedEvent::counted`] says which one.
+    /// A value of a counter; see [`RecordedEvent::counted`].
     Counter,
-    /// Nothing: events of this lane and time were lost. `position` is how many.
+    /// Not an event: events of this lane and time were lost. `position` is their number.
     Gap,
 }
 
@@ -136,18 +136,18 @@ impl RecordedKind {
 /// When an event ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// So long after its begin.
+    /// This long after its begin.
     After(Nanos),
-    /// Not known: the return of the call was lost, or records are missing in which the range or step may have ended.
+    /// Unknown: the return of the call was lost, or records are missing in which the range or step may have ended.
     ReturnLost,
-    /// Not known: nobody watched, as the level of the trace has it.
+    /// Unknown: not watched at the level of the trace.
     NotWatched,
-    /// Not known: the call had not returned, or the range or step not ended, when the capture or its process ended.
+    /// Unknown: the call had not returned, or the range or step not ended, when the capture or its process ended.
     NotReturned,
 }
 
 impl End {
-    /// The length; zero where it is not known.
+    /// The length; zero if unknown.
     pub const fn duration(self) -> Nanos {
         match self {
             End::After(duration) => duration,
@@ -178,7 +178,7 @@ pub struct Cause {
     /// [`RecordedEvent::id`] of a call: of the launch for work, of the record for a wait for an event, of the last
     /// launch for a wait for a stream.
     pub id: u64,
-    /// How sure that is.
+    /// How certain that is.
     pub basis: Basis,
 }
 
@@ -189,10 +189,10 @@ pub enum WakeSource {
     Thread {
         /// Its process.
         pid: u32,
-        /// Itself.
+        /// Its thread id.
         tid: u32,
     },
-    /// A thread that the profiler sees no number of, in another pid namespace.
+    /// A thread without a number here, in another pid namespace.
     ThreadOutside,
     /// An interrupt: a timer, a device, a packet.
     Interrupt,
@@ -207,17 +207,17 @@ pub struct WakeUp {
     pub by: WakeSource,
 }
 
-/// Where events happen one after the other.
+/// A sequence of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// A thread.
     Thread {
         /// Its process.
         pid: u32,
-        /// Itself.
+        /// Its thread id.
         tid: u32,
     },
-    /// A stream of a device, by the numbers that activities have.
+    /// A stream of a device, by the numbers in activities.
     Stream {
         /// The process that it belongs to.
         pid: u32,
@@ -230,11 +230,11 @@ pub enum Lane {
     },
     /// A counter.
     Counter {
-        /// The process whose counter it is; 0 for one of the machine.
+        /// The process of the counter; 0 for the machine.
         pid: u32,
         /// What is counted.
         metric: Metric,
-        /// Of what: the context of a part of the machine, or of the memory of a device.
+        /// The context of a part of the machine, or of the memory of a device.
         node: NodeId,
     },
 }
@@ -242,33 +242,33 @@ pub enum Lane {
 /// The value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedValue {
-    /// By how much it grew from the begin of the event to its end; of a level, what it is.
+    /// The increase from the begin of the event to its end; for a level, the value.
     pub value: u64,
-    /// Earlier values that this one stands for.
+    /// Earlier values merged into this one.
     pub merged: u32,
 }
 
-/// What ranks exchange by one call.
+/// The exchange between ranks in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedExchange {
-    /// The communicator, by the id that is the same on all of its ranks.
+    /// The communicator, by an id that is the same on all of its ranks.
     pub communicator: u64,
-    /// How many collectives it had before.
+    /// Number of its earlier collectives.
     pub ordinal: u64,
-    /// Its ranks; 0 when that is not known.
+    /// Its ranks; 0 if unknown.
     pub ranks: u32,
-    /// The own one of them.
+    /// The own rank.
     pub rank: u32,
-    /// Bytes that this rank gives; 0 when that is not known.
+    /// Bytes that this rank contributes; 0 if unknown.
     pub bytes: u64,
 }
 
 /// One event of a live capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
-    /// What it is.
+    /// Its kind.
     pub kind: RecordedKind,
-    /// Number of its lane, in the order in which lanes were met.
+    /// Number of its lane, in order of first appearance.
     pub lane: u32,
     /// Begin.
     pub start: Nanos,
@@ -278,7 +278,7 @@ pub struct RecordedEvent {
     pub node: NodeId,
     /// Number of a call; 0 for everything else.
     pub id: u64,
-    /// What caused it; `None` when nothing did, or the cause was not seen.
+    /// Its cause; `None` if there is none, or it was not seen.
     pub cause: Option<Cause>,
     /// Of work: the number that the driver gave its call; 0 for none. Of a call: one more than what it returned, 0 when
     /// that was not seen. Of time off the CPU: how it ended, 0 if nobody was seen to wake the thread. Of a counter:
@@ -295,7 +295,7 @@ pub struct RecordedEvent {
     /// it: which one comes before, 0 when none does. Of a gap: events lost. Of a step: its number. Of a counter: its
     /// value. Of time off the CPU: nanoseconds until the thread was woken.
     pub position: u64,
-    /// Bytes copied or filled by work, or given into a collective; 0 when not known.
+    /// Bytes copied or filled by work, or contributed to a collective; 0 if unknown.
     pub bytes: u64,
     /// Of work, and of an edge to it: node of the graph; 0 for none. Of a collective: ranks of its communicator, and
     /// the own one, 32 bits each.
@@ -303,7 +303,7 @@ pub struct RecordedEvent {
 }
 
 impl RecordedEvent {
-    /// The row that stands for events of a lane that were lost, between two times.
+    /// A row for lost events of a lane between two times.
     pub fn gap(lane: u32, from: Nanos, to: Nanos, lost: u64) -> Self {
         RecordedEvent {
             kind: RecordedKind::Gap,
@@ -337,7 +337,7 @@ impl RecordedEvent {
         RecordedEvent { kind: RecordedKind::Counter, node, correlation: merged, ..event }
     }
 
-    /// The value of a counter; `None` of everything else.
+    /// The value of a counter; `None` for other events.
     pub fn counted(&self) -> Option<RecordedValue> {
         let counted = RecordedValue { value: self.position, merged: self.correlation };
         (self.kind == RecordedKind::Counter).then_some(counted)
@@ -356,13 +356,13 @@ impl RecordedEvent {
         RecordedEvent { kind: RecordedKind::OffCpu, end, node, correlation: how, object: by, ..event }
     }
 
-    /// The call, which has returned this (0 is success) after so long.
+    /// The call with its result (0 is success) and duration.
     #[must_use]
     pub fn returned(self, result: u32, after: Nanos) -> Self {
         RecordedEvent { end: End::After(after), correlation: result.wrapping_add(1), ..self }
     }
 
-    /// The call, by which ranks exchange this.
+    /// The call with its exchange.
     #[must_use]
     pub fn exchanging(self, exchange: RecordedExchange) -> Self {
         let RecordedExchange { communicator, ordinal, ranks, rank, bytes } = exchange;
@@ -370,7 +370,7 @@ impl RecordedEvent {
         RecordedEvent { object: communicator, position: ordinal, bytes, graph_node, ..self }
     }
 
-    /// What ranks exchange by this call; `None` of everything but a collective.
+    /// The exchange of this call; `None` for anything but a collective.
     pub fn exchange(&self) -> Option<RecordedExchange> {
         (self.kind == RecordedKind::Collective).then_some(RecordedExchange {
             communicator: self.object,
@@ -381,13 +381,13 @@ impl RecordedEvent {
         })
     }
 
-    /// What a call returned.
+    /// The result of a call.
     pub fn status(&self) -> Status {
         let returned = self.correlation.checked_sub(1).filter(|_| self.kind.is_call());
         returned.map_or(Status::Unknown, |result| Status::Returned(result.cast_signed()))
     }
 
-    /// What ended this time off the CPU; `None` when that was not seen, and for all other events.
+    /// What ended this time off the CPU; `None` if not seen, and for all other events.
     pub fn wake_up(&self) -> Option<WakeUp> {
         let by = match self.correlation {
             1 => WakeSource::Thread { pid: (self.object >> 32) as u32, tid: self.object as u32 },
@@ -399,7 +399,7 @@ impl RecordedEvent {
     }
 }
 
-/// Events that had no room, by lane, until there is room for the rows that stand for them.
+/// Events without room, by lane, until there is room for the rows that represent them.
 #[derive(Debug, Default)]
 pub struct RecordedGaps(BTreeMap<u32, Gap>);
 
@@ -411,7 +411,7 @@ struct Gap {
 }
 
 impl RecordedGaps {
-    /// Adds an event; a row that stands for lost ones adds those.
+    /// Adds an event; a row for lost ones adds their number.
     pub fn add(&mut self, event: &RecordedEvent) {
         let end = event.start.saturating_add(event.end.duration());
         let gap = self.0.entry(event.lane).or_insert(Gap { from: event.start, to: end, count: 0 });
@@ -420,14 +420,14 @@ impl RecordedGaps {
         gap.count += if event.kind == RecordedKind::Gap { event.position } else { 1 };
     }
 
-    /// A row for each lane; then there are none.
+    /// Takes a row for each lane.
     pub fn take(&mut self) -> impl Iterator<Item = RecordedEvent> + use<> {
         let gaps = std::mem::take(&mut self.0).into_iter();
         gaps.map(|(lane, gap)| RecordedEvent::gap(lane, gap.from, gap.to, gap.count))
     }
 }
 
-/// Events that were recorded since the last time, and the lanes that are new in them.
+/// Events recorded since the last time, and their new lanes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedBatch {
     /// Lanes, numbered from [`RecordedBatch::first_lane`].
@@ -466,18 +466,18 @@ reasons! {
         "values of counters are left out: others came within the same millisecond, of which the last one is recorded";
 }
 
-/// What became of the events of a recording: received = kept + those that were left out, by reason.
+/// Counts of the events of a recording: received = kept + left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedAccount {
-    /// Events that were seen in the window.
+    /// Events seen in the window.
     pub received: u64,
-    /// Events that were handed on.
+    /// Events passed on.
     pub kept: u64,
     left_out: [u64; NotTraced::ALL.len()],
 }
 
 impl RecordedAccount {
-    /// So many events were seen, and so many of them handed on.
+    /// This many events were seen, and this many of them passed on.
     pub fn new(received: u64, kept: u64) -> Self {
         RecordedAccount { received, kept, ..Self::default() }
     }

@@ -15,7 +15,7 @@ use crate::units::Nanos;
 /// A stream as calls name it: its handle, and the thread if it is that thread's own.
 pub(super) type Handle = (u64, u32);
 
-/// A synchronization, until it is known which stream its handle was.
+/// A synchronization whose stream is not known yet.
 pub(super) struct PendingSync {
     pub(super) handle: Handle,
     pub(super) kind: SyncKind,
@@ -43,8 +43,8 @@ impl PendingSync {
     }
 }
 
-/// Which stream a handle was, over time: a handle of a stream that was destroyed may come again. A row for each run of
-/// launches whose work ran on one stream, with the first of them.
+/// The stream of a handle over time: handles of destroyed streams are reused. One row for each run of launches whose
+/// work ran on one stream, with the first of them.
 #[derive(Default)]
 pub(super) struct StreamsByHandle(FxHashMap<Handle, Vec<(TraceTime, Id<Stream>)>>);
 
@@ -63,7 +63,7 @@ impl StreamsByHandle {
         self
     }
 
-    /// The stream of the last launch before a time, or else of the first one.
+    /// The stream of the last launch before a time, otherwise of the first one.
     pub(super) fn at(&self, handle: Handle, time: TraceTime) -> Option<Id<Stream>> {
         let list = self.0.get(&handle)?;
         let before = list.partition_point(|(at, _)| *at <= time);

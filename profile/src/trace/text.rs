@@ -28,15 +28,15 @@ use crate::intern::StrId;
 use crate::tree::NodeId;
 use crate::units::Bytes;
 
-/// A line that is no event.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no event of a trace: `{0}`")]
 pub struct BadEvent(String);
 
-/// Makes a trace of its lines.
+/// Makes a trace from its lines.
 ///
 /// # Errors
-/// A line is none of the forms above.
+/// A line has none of the forms above.
 pub fn parse(text: &str) -> Result<Trace, BadEvent> {
     let mut trace = Trace::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -91,7 +91,7 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
     Some(())
 }
 
-/// The context that a call was made in: one for each list of operators and place, in `phase`s that are not known.
+/// The context of a call: one for each list of operators and place, in unknown `phase`s.
 fn context(trace: &mut Trace, words: &[&str]) -> NodeId {
     let word = |prefix| words.iter().find_map(|word| word.strip_prefix(prefix));
     let Some(operators) = word("in=") else { return NodeId::ROOT };

@@ -23,6 +23,6 @@ pub struct Wait {
     pub waiter: Waiter,
     /// The last operation that is waited for.
     pub on: Id<DeviceOp>,
-    /// How sure that is.
+    /// How certain that is.
     pub basis: Basis,
 }

@@ -47,7 +47,7 @@ impl NodeId {
 pub struct Tree {
     shape: Trie<Frame>,
     columns: Vec<Column>,
-    /// Figures since they were last taken; empty while nobody takes them.
+    /// Figures since they were last taken; empty if nobody takes them.
     recent: Vec<Column>,
     nodes_max: usize,
     refused: u64,
@@ -59,7 +59,7 @@ pub type MetricCells = (Metric, Vec<(NodeId, Cell)>);
 /// Figures of one metric.
 #[derive(Clone, Debug, Default)]
 struct Column {
-    /// By node: place in `cells` plus one, 0 for none. May be shorter than the tree.
+    /// By node: index in `cells` plus one, 0 for none. May be shorter than the tree.
     places: Vec<u32>,
     cells: Vec<Cell>,
 }
@@ -67,8 +67,8 @@ struct Column {
 impl Tree {
     /// A tree that grows to `nodes_max` nodes.
     ///
-    /// Beyond that, each node may get one more child, `[tree full]`, for all that would be below it. So memory is
-    /// bounded by twice `nodes_max`, sums stay right, and gaps show where they are.
+    /// Beyond that, each node may get one more child, `[tree full]`, for everything that would be below it. So memory
+    /// is bounded by twice `nodes_max`, sums stay right, and gaps show where they are.
     pub fn new(nodes_max: usize) -> Self {
         Tree {
             shape: Trie::new(FrameId::ROOT),
@@ -80,7 +80,7 @@ impl Tree {
         }
     }
 
-    /// The child of `parent` with this frame, made if need be.
+    /// The child of `parent` with this frame, created if needed.
     #[inline]
     pub fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         match self.shape.find(parent.number(), frame) {
@@ -102,7 +102,7 @@ impl Tree {
         NodeId::from_number(self.shape.find_or_insert(parent.number(), frame))
     }
 
-    /// The node at the end of a path of frames below `from`, root first, made if need be.
+    /// The node at the end of a path of frames below `from`, root first, created if needed.
     #[inline]
     pub fn path(&mut self, from: NodeId, frames: impl IntoIterator<Item = FrameId>) -> NodeId {
         frames.into_iter().fold(from, |node, frame| self.child(node, frame))
@@ -127,18 +127,18 @@ impl Tree {
         }
     }
 
-    /// From now on, keeps what is added a second time, to be taken with [`Tree::take_recent`].
+    /// From now on, also keeps additions separately, for [`Tree::take_recent`].
     pub fn keep_recent(&mut self) {
         self.recent = vec![Column::default(); Metric::COUNT];
     }
 
-    /// Figures of what was added since [`Tree::take_recent`].
+    /// Figures added since [`Tree::take_recent`].
     pub fn recent(&self) -> impl Iterator<Item = (Metric, NodeId, &Cell)> {
         let columns = Metric::ALL.iter().zip(&self.recent);
         columns.flat_map(|(&metric, column)| column.iter().map(move |(node, cell)| (metric, node, cell)))
     }
 
-    /// Figures of what was added since the last time, by metric; nothing unless [`Tree::keep_recent`] was called.
+    /// Figures added since the last call, by metric; empty unless [`Tree::keep_recent`] was called.
     pub fn take_recent(&mut self) -> Vec<MetricCells> {
         let columns = Metric::ALL.iter().zip(&mut self.recent);
         let taken = columns.map(|(&metric, column)| (metric, column.take()));
@@ -171,7 +171,7 @@ impl Tree {
         (0..self.len()).map(|number| self.node(NodeId::from_number(number as u32)))
     }
 
-    /// How many nodes there are, the root included.
+    /// Number of nodes, including the root.
     pub fn len(&self) -> usize {
         self.shape.len()
     }
@@ -182,7 +182,7 @@ impl Tree {
         self.shape.bytes() + columns.map(Column::bytes).sum::<usize>()
     }
 
-    /// Whether there is only the root.
+    /// Whether it has only the root.
     pub fn is_empty(&self) -> bool {
         self.len() == 1
     }
@@ -192,7 +192,7 @@ impl Tree {
         self.refused
     }
 
-    /// Figures of a node alone.
+    /// Exclusive figures of a node.
     pub fn exclusive(&self, node: NodeId, metric: Metric) -> Cell {
         self.columns[metric.index()].get(node).copied().unwrap_or_default()
     }
@@ -202,7 +202,7 @@ impl Tree {
         self.columns[metric.index()].iter()
     }
 
-    /// As [`Tree::cells`], with the place of each cell: a number that never changes, below the count of cells.
+    /// Like [`Tree::cells`], with the index of each cell: a number that never changes, below the count of cells.
     pub fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
         self.columns[metric.index()].placed()
     }
@@ -239,7 +239,7 @@ impl Tree {
         sums
     }
 
-    /// Frames from the root (left out) to the node.
+    /// Frames from the root (excluded) to the node.
     pub fn stack(&self, node: NodeId) -> Vec<FrameId> {
         let mut frames = Vec::new();
         let mut at = node;
@@ -272,7 +272,7 @@ impl Column {
         self.places.capacity() * size_of::<u32>() + self.cells.capacity() * size_of::<Cell>()
     }
 
-    /// All cells, in no particular order; the room for them stays.
+    /// All cells, in no particular order; the capacity is kept.
     fn take(&mut self) -> Vec<(NodeId, Cell)> {
         if self.cells.is_empty() {
             return Vec::new();

@@ -8,11 +8,11 @@ use rustc_hash::FxHashMap;
 
 use crate::intern::Id;
 
-/// A tree whose nodes are known by their number; 0 is the root. A parent's number is below its children's.
+/// A tree of numbered nodes; 0 is the root. A parent's number is below its children's.
 #[derive(Clone, Debug)]
 pub(crate) struct Trie<K> {
     links: Vec<Link<K>>,
-    /// Children but the first: `parent << 32 | key`.
+    /// All children but the first: `parent << 32 | key`.
     others: FxHashMap<u64, u32>,
 }
 
@@ -56,7 +56,7 @@ impl<K> Trie<K> {
 
     /// Makes a child that [`Trie::find`] did not find.
     pub(crate) fn insert(&mut self, parent: u32, key: Id<K>) -> u32 {
-        // The callers keep the tree below this bound; were it crossed, sums would still be right, at the root.
+        // Callers keep the tree below this bound; beyond it, sums would still be right, at the root.
         let Ok(node) = u32::try_from(self.links.len()) else { return 0 };
         self.links.push(Link { parent, key, first_child: NONE });
         let first = &mut self.links[parent as usize].first_child;

@@ -28,13 +28,13 @@ impl MergedTree {
     }
 }
 
-/// Boxes at most: deep recursion below many functions would be as many as it is deep.
+/// Most boxes: deep recursion below many functions would make as many as it is deep.
 const BOXES_MAX: usize = 100_000;
 
 /// Label of the box where the bound was reached.
 const CUT: &str = "[callers not shown: too many boxes]";
 
-/// A context on its way to the root: the node it has reached, and the values it carries.
+/// A context on its way to the root: the node it has reached, and its values.
 #[derive(Clone, Copy)]
 struct Ascent {
     node: u32,
@@ -70,7 +70,7 @@ fn callers(merged: &MergedTree, least: u64) -> FlameTree {
     FlameTree { nodes }
 }
 
-/// Makes a box below `below` for each label that the climbers have reached, largest first, then in the order of the
+/// Adds a box below `below` for each label that the contexts have reached, largest first, then in the order of the
 /// labels.
 fn spread(
     merged: &MergedTree,
@@ -83,7 +83,7 @@ fn spread(
     let mut by_label: FxHashMap<LabelId, (u64, u64, Vec<Ascent>)> = FxHashMap::default();
     let mut ended = 0u64;
     for climber in climbers {
-        // A climber at the root has no further caller; at the start, its value belongs to no function.
+        // A context at the root has no further caller; at the start, its value belongs to no function.
         if climber.node == 0 {
             ended = ended.saturating_add(climber.value);
             continue;

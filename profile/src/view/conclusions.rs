@@ -6,25 +6,25 @@
 use crate::metric::Metric;
 use crate::units::Nanos;
 
-/// What is concluded from a profile.
+/// Conclusions from a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conclusions {
     /// Time since the capture began at which they were drawn.
     pub at: Nanos,
-    /// What the rules found, the largest gain first.
+    /// Findings of the rules, the largest gain first.
     pub findings: Vec<FindingRow>,
     /// Which rules had their input.
     pub rules: RuleCoverage,
-    /// What each part of training took; empty unless a forward and a backward pass were recognized.
+    /// Time of each part of training; empty unless a forward and a backward pass were recognized.
     pub phases: Vec<PhaseRow>,
-    /// How long training steps took; `None` when the profile has none.
+    /// Length of training steps; `None` if the profile has none.
     pub steps: Option<StepFigures>,
 }
 
-/// How much could be won by acting on a finding.
+/// Possible gain of acting on a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Less than 5 %, or an amount that is not known.
+    /// Less than 5 %, or unknown.
     #[default]
     Low,
     /// At least 5 %.
@@ -38,7 +38,7 @@ pub enum Severity {
 pub struct FindingRow {
     /// Id of the rule.
     pub rule: String,
-    /// How much could be won.
+    /// Possible gain.
     pub severity: Severity,
     /// Share of its metric that is affected, 0..=1.
     pub share: f64,
@@ -46,13 +46,13 @@ pub struct FindingRow {
     pub title: String,
     /// Where it holds, the largest share first.
     pub places: Vec<FindingPlace>,
-    /// Metric that the share is of; `None` when that is none of a flame graph.
+    /// Metric of the share; `None` if it is not one of a flame graph.
     pub metric: Option<Metric>,
-    /// What could be won at most, in words.
+    /// Largest possible gain, as text.
     pub gain: String,
-    /// Figures behind the conclusion, each with how it is known.
+    /// Figures behind the conclusion, each with its basis.
     pub evidence: Vec<String>,
-    /// What to do.
+    /// Recommended action.
     pub advice: String,
 }
 
@@ -78,7 +78,7 @@ pub struct RuleCoverage {
     pub most_helpful: Option<(&'static str, usize)>,
 }
 
-/// What one part of training took.
+/// Time of one part of training.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhaseRow {
     /// Name of the phase.
@@ -89,10 +89,10 @@ pub struct PhaseRow {
     pub share: f64,
 }
 
-/// How long training steps took.
+/// Length of training steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepFigures {
-    /// How many.
+    /// Number of steps.
     pub count: u64,
     /// Mean.
     pub mean: Nanos,

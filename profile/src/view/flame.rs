@@ -51,7 +51,7 @@ pub(super) fn flame_node(merged: &MergedTree, node: u32) -> FlameNode {
     }
 }
 
-/// Where the source of a label is.
+/// Source location of a label.
 pub(super) fn source_place(merged: &MergedTree, label: LabelId, pid: u32) -> Option<SourcePlace> {
     merged.source(label).map(|(file, line)| SourcePlace { file: Arc::clone(file), line: *line, pid })
 }

@@ -20,7 +20,7 @@ use crate::view::snapshot::{Lane, Timeline};
 /// Lanes shown: more than anyone scrolls through.
 const LANES_SHOWN: usize = 500;
 
-/// The lanes of one context, a metric each.
+/// The lanes of one context, one per metric.
 struct Group {
     node: NodeId,
     lanes: Vec<Lane>,
@@ -44,7 +44,7 @@ impl Group {
         }
     }
 
-    /// Lanes by metric, and what the group is ordered by: time on a CPU, then anything else, then its name.
+    /// Lanes by metric, and the sort key of the group: time on a CPU, then anything else, then its name.
     fn finish(mut self) -> (Order, Vec<Lane>) {
         let number = |lane: &Lane| lane.metric.parse::<Metric>().map_or(usize::MAX, Metric::index);
         self.lanes.sort_rows_by_key(number);
@@ -68,8 +68,8 @@ pub struct ProcessLane {
     pub lane: Lane,
 }
 
-/// All metrics that have times: processes, hottest first, with a lane for each metric, and below each the streams of
-/// its devices, and its threads if requested.
+/// All metrics with times: processes, hottest first, with a lane for each metric, and below each the streams of its
+/// devices, and its threads if requested.
 pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<ProcessLane> {
     let timeline = &profile.timeline;
     let mut processes: FxHashMap<NodeId, (Group, FxHashMap<NodeId, Group>)> = FxHashMap::default();
@@ -97,7 +97,7 @@ pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<ProcessLane> {
     lanes
 }
 
-/// The timeline as it is shown; `elapsed` is the length of the capture.
+/// The timeline as shown; `elapsed` is the length of the capture.
 pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed: Nanos) -> Timeline {
     let timeline = &profile.timeline;
     let ordered = ordered(profile, selection.group_by);
@@ -115,8 +115,8 @@ pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed: Nanos) ->
     Timeline { window, windows, lanes, lanes_left_out }
 }
 
-/// The width of windows of which a bounded number reaches until now, and how many of the profile's windows each
-/// joins: those widen only when a value is added, and a capture may be idle for hours.
+/// The width of windows so that a bounded number reaches until now, and how many of the profile's windows each joins:
+/// those widen only when a value is added, and a capture may be idle for hours.
 fn windows_until(elapsed: Nanos, window: Nanos) -> (Nanos, usize) {
     let (mut window_ns, mut factor) = (window.0.max(1), 1);
     while elapsed.0.div_ceil(window_ns) > timeline::WINDOWS_MAX as u64 {
@@ -125,8 +125,7 @@ fn windows_until(elapsed: Nanos, window: Nanos) -> (Nanos, usize) {
     (Nanos(window_ns), factor)
 }
 
-/// The outermost context that a lane belongs to: its process. A part of the machine is by itself: disks and CPUs have
-/// no sum.
+/// The outermost context of a lane: its process. A part of the machine stands alone: disks and CPUs have no sum.
 fn process_of(profile: &Profile, node: NodeId) -> NodeId {
     let mut at = node;
     if matches!(profile.frames.get(profile.tree.node(at).frame), Frame::Resource { .. }) {

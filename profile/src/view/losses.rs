@@ -9,7 +9,7 @@ use crate::ledger::{Account, Ledger, LossRow, Stage};
 use crate::profile::Profile;
 use crate::view::snapshot::StageRow;
 
-/// What became of the records at each stage that is in use.
+/// Counts of records at each stage in use.
 pub(super) fn stages(profile: &Profile) -> Vec<StageRow> {
     let row = |stage: &Stage| {
         let account = profile.ledger.stage(*stage);
@@ -19,7 +19,7 @@ pub(super) fn stages(profile: &Profile) -> Vec<StageRow> {
     Stage::ALL.iter().map(row).filter(|row| (row.received, row.kept, row.dropped) != (0, 0, 0)).collect()
 }
 
-/// Losses and gaps of a profile, in stage order: the ledger's, and what the profile's own tables had to refuse.
+/// Losses and gaps of a profile, in stage order: the ledger's, and entries that the profile's tables refused.
 pub fn losses(profile: &Profile) -> Vec<LossRow> {
     let mut ledger = profile.ledger.clone();
     for (reason, n) in profile.refusals() {
@@ -28,22 +28,22 @@ pub fn losses(profile: &Profile) -> Vec<LossRow> {
     ledger.rows()
 }
 
-/// Share of stacks without a gap in their native part, 0..=1: a live capture and its stored profile have the same one.
-/// `None` when there are no stacks, or another tool counted them.
+/// Share of stacks without a gap in their native part, 0..=1: the same for a live capture and its stored profile.
+/// `None` without stacks, or if another tool counted them.
 pub fn complete_share(ledger: &Ledger) -> Option<f64> {
     let stacks = ledger.stage(Stage::Attribute).received;
     let gap: u64 = cut(ledger).map(|(_, stacks)| stacks).sum();
     (stacks > 0).then(|| 1.0 - gap.min(stacks) as f64 / stacks as f64)
 }
 
-/// A share of complete stacks in percent, as people read it: rounded down to hundredths, since 100 is a promise.
+/// A share of complete stacks in percent, for display: rounded down to hundredths, since 100 is a promise.
 pub fn complete_percent(share: f64) -> String {
-    // What is a whole number of hundredths may lie below it as a floating-point number.
+    // As a floating-point number, a whole number of hundredths may lie slightly below it.
     const ROUNDING: f64 = 1e-6;
     format!("{:.2}", (share * 10_000.0 + ROUNDING).floor() / 100.0)
 }
 
-/// Why most of the stacks end that have a gap in their native part, and how many do; `None` without any.
+/// The most common reason for a gap in the native part of stacks, and its count; `None` without any.
 pub fn most_common_gap(ledger: &Ledger) -> Option<(WalkEnd, u64)> {
     cut(ledger).filter(|(_, stacks)| *stacks > 0).max_by_key(|(_, stacks)| *stacks)
 }

@@ -10,7 +10,7 @@ use crate::units::Nanos;
 /// The values of a profile at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// By metric, by place of the cell: sum and count.
+    /// By metric, by index of the cell: sum and count.
     values: Vec<Vec<(u64, u64)>>,
     /// Time since the capture began.
     at: Nanos,
@@ -37,7 +37,7 @@ impl Mark {
         self.at
     }
 
-    /// Sum and count of a cell then.
+    /// Sum and count of a cell at that time.
     #[inline]
     pub(crate) fn value(&self, metric: Metric, place: usize) -> (u64, u64) {
         self.values.get(metric.index()).and_then(|values| values.get(place)).copied().unwrap_or_default()

@@ -32,14 +32,14 @@ enum BoxIdentity {
     Location,
 }
 
-/// What is written on a box.
+/// Text of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BoxLabel {
     /// The text of the frame.
     pub text: String,
     /// Its kind.
     pub kind: FrameKind,
-    /// Where it is; empty where boxes differ by text alone.
+    /// Its location; empty if boxes differ by text alone.
     pub detail: String,
 }
 
@@ -49,7 +49,7 @@ pub type LabelId = Id<BoxLabel>;
 /// Frames of the longest repeated sequence that is folded: an interpreter calls itself through a handful of functions.
 const CYCLE_MAX: usize = 8;
 
-/// Label of the box with threads that spin for nobody.
+/// Label of the box with threads that spin while no call waits for them.
 const SPINNING: &str = "[spinning]";
 
 const ROOT: LabelId = LabelId::from_number(0);
@@ -60,9 +60,9 @@ const ROOT: LabelId = LabelId::from_number(0);
 pub struct MergedTree {
     selection: Selection,
     identity: BoxIdentity,
-    /// Whether a sequence of boxes that repeats itself becomes one.
+    /// Whether a repeated sequence of boxes becomes one.
     fold_recursion: bool,
-    /// Whether threads that spin for nobody are in a box of their own.
+    /// Whether threads that spin while no call waits for them get a separate box.
     spinning_apart: bool,
     labels: Vec<BoxLabel>,
     /// By label: file and line of the first frame that had it.
@@ -71,32 +71,32 @@ pub struct MergedTree {
     /// By label: the process that it names, or 0.
     processes: Vec<u32>,
     label_ids: FxHashMap<BoxLabel, LabelId>,
-    /// By label: its place among all labels when sorted.
+    /// By label: its rank among all sorted labels.
     ranks: Vec<u32>,
-    /// By frame: its label, or none when it is not shown.
+    /// By frame: its label, or `None` if it is not shown.
     of_frame: Vec<Option<LabelId>>,
-    /// By frame: the label of the device or stream that it puts its context below.
+    /// By frame: the label of the device or stream above its context.
     groups: Vec<Option<LabelId>>,
     /// By frame: whether it is a loop that waits for other threads.
     spins: Vec<bool>,
     /// The label of that box.
     spinning: Option<LabelId>,
-    /// Whether the backward pass is a box of its own beside the forward pass.
+    /// Whether the backward pass is a separate box beside the forward pass.
     backward_apart: bool,
     /// The label of that box.
     backward: Option<LabelId>,
-    /// By frame: the threads that begin with it.
+    /// By frame: the kind of threads that begin with it.
     begins: Vec<Option<WorkerKind>>,
-    /// By node of the calling context tree: the threads that it is in.
+    /// By node of the calling context tree: the kind of its thread.
     worker_of_node: Vec<Option<WorkerKind>>,
-    /// Where native code is hidden, own values of processes and threads by whose threads they are of.
+    /// If native code is hidden: own values of processes and threads, by kind of thread.
     workers: FxHashMap<u32, [u64; WorkerKind::ALL.len()]>,
     shape: Trie<BoxLabel>,
     /// By node of the shape: whether an ancestor has the same label.
     recursive: Vec<bool>,
     /// By node of the shape: the process that it belongs to, or 0.
     pids: Vec<u32>,
-    /// By node of the calling context tree: where it went.
+    /// By node of the calling context tree: its box.
     of_node: Vec<u32>,
     /// Which stacks match the filter; none without a filter.
     filter: Option<StackFilter>,
@@ -106,7 +106,7 @@ pub struct MergedTree {
     pub inclusive: Vec<u64>,
     /// By node of the shape, with a mark: values before it.
     pub(crate) before: Option<Sums>,
-    /// With a mark: how many values there were before it, and how many since.
+    /// With a mark: number of values before it, and since.
     pub(crate) counts: (u64, u64),
 }
 
@@ -120,12 +120,12 @@ pub(crate) struct RefreshScope<'a> {
 }
 
 impl MergedTree {
-    /// An empty tree of boxes that differ by text, kind or place.
+    /// An empty tree of boxes that differ by text, kind or location.
     pub fn new(selection: Selection) -> Self {
         Self::with(selection, BoxIdentity::Location)
     }
 
-    /// An empty tree of boxes that differ by text alone, as text formats need it.
+    /// An empty tree of boxes that differ by text alone, for text formats.
     pub fn by_text(selection: Selection) -> Self {
         Self::with(selection, BoxIdentity::Text)
     }
@@ -170,26 +170,26 @@ impl MergedTree {
         MergedTree { fold_recursion: true, ..self }
     }
 
-    /// The same, with time that threads spin in a box `[spinning]` below their process or thread, since it is no work.
-    /// What spins below Python code, a layer or an operator stays there: that call waits. So does what may be there.
+    /// The same, with the time of spinning threads in a box `[spinning]` below their process or thread: it is not work.
+    /// Spinning below Python code, a layer or an operator stays there: that call waits. So does doubtful spinning.
     #[must_use]
     pub fn with_spinning_apart(self) -> Self {
         MergedTree { spinning_apart: true, ..self }
     }
 
     /// The same, with the backward pass in a box `[backward]` below its process or thread, and in it the same callers
-    /// as in the forward pass: a line is as wide as what it does itself, and the two passes are two halves.
+    /// as in the forward pass: each line shows its own work, and the two passes are two halves.
     #[must_use]
     pub fn with_backward_apart(self) -> Self {
         MergedTree { backward_apart: true, ..self }
     }
 
-    /// Adds what is new in the profile, which must be the same at each call, and sums its values.
+    /// Adds new content of the profile, which must be the same at each call, and sums its values.
     pub fn refresh(&mut self, profile: &Profile) {
         self.refresh_part(profile, RefreshScope::default());
     }
 
-    /// As [`MergedTree::refresh`], of a part of the profile.
+    /// Like [`MergedTree::refresh`], for a part of the profile.
     pub(crate) fn refresh_part(&mut self, profile: &Profile, scope: RefreshScope<'_>) {
         self.take_frames(profile);
         self.take_nodes(profile);
@@ -276,7 +276,7 @@ impl MergedTree {
         if self.identity == BoxIdentity::Location {
             label.detail = detail;
         } else {
-            // The kind of the first frame with this text: only colors depend on it.
+            // Uses the kind of the first frame with this text: only colors depend on it.
             label.kind = FrameKind::Root;
             close_number(&mut label.text);
         }
@@ -307,7 +307,7 @@ impl MergedTree {
         id
     }
 
-    /// The box for a thread that spins for nobody, below the process or thread of `parent`; `None` where a call waits.
+    /// The box for a spinning thread, below the process or thread of `parent`; `None` if a call waits.
     fn spinning_box(&mut self, profile: &Profile, caller: NodeId, parent: u32) -> Option<u32> {
         let label = self.spinning?;
         let mut at = caller;
@@ -348,8 +348,8 @@ impl MergedTree {
         }
     }
 
-    /// The box of an operator's backward pass: that of the operator in the half of the backward pass. What is nested in
-    /// a backward pass already stays there.
+    /// The box of an operator's backward pass: that of the operator in the backward half. Anything nested in a backward
+    /// pass already stays there.
     fn backward_box(&mut self, operator: u32, label: LabelId) -> u32 {
         let mut above = operator;
         while above != 0 && self.shape.key(above) != label {
@@ -361,8 +361,8 @@ impl MergedTree {
         self.insert(operator, label, |kinds| kinds.iter().take_while(|kind| is_target(**kind)).count())
     }
 
-    /// The box of the same stack with one more label, at the place that the kinds of the others say: a device below its
-    /// process, say.
+    /// The box of the same stack with one more label, at the place determined by the kinds of the others, such as a
+    /// device below its process.
     fn insert(&mut self, node: u32, label: LabelId, place: impl Fn(&[FrameKind]) -> usize) -> u32 {
         let mut labels = Vec::new();
         let mut at = node;
@@ -395,8 +395,8 @@ impl MergedTree {
         self.shape.insert(parent, label)
     }
 
-    /// The node to go back to when a call of `label` makes the last boxes repeat those before them: in `a b c b` a call
-    /// of `c` leads back to the first `c`.
+    /// The node to return to if a call of `label` makes the last boxes repeat those before them: in `a b c b` a call of
+    /// `c` leads back to the first `c`.
     fn begin_of_cycle(&self, parent: u32, label: LabelId) -> Option<u32> {
         if self.labels[label.index()].kind == FrameKind::Unresolved {
             return None;
@@ -439,7 +439,7 @@ impl MergedTree {
         &self.labels[label.index()]
     }
 
-    /// Place of a label among all when sorted.
+    /// Rank of a label among all sorted ones.
     pub fn rank(&self, label: LabelId) -> u32 {
         self.ranks[label.index()]
     }
@@ -449,7 +449,7 @@ impl MergedTree {
         self.sources[label.index()].as_ref()
     }
 
-    /// The caller of a box; 0, the root, for those without one.
+    /// The caller of a box; 0, the root, for boxes without one.
     pub fn parent(&self, node: u32) -> u32 {
         self.shape.parent(node)
     }
@@ -505,14 +505,14 @@ impl MergedTree {
         order
     }
 
-    /// The nodes with the highest exclusive values, with the labels from the root (left out) to them. Equal values are
-    /// in order of their texts.
+    /// The nodes with the highest exclusive values, with the labels from the root (excluded) to them. Equal values are
+    /// sorted by text.
     pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&BoxLabel>)> {
         let mut nodes: Vec<u32> =
             (0u32..).zip(&self.exclusive).filter(|(_, v)| **v > 0).map(|(n, _)| n).collect();
         let value = |node: &u32| self.exclusive[*node as usize];
         if nodes.len() > most {
-            // Keeps all that equal the last one, so that which of them stay is decided by their texts.
+            // Keeps all values equal to the last one, so that their texts decide which of them stay.
             let mut values: Vec<u64> = nodes.iter().map(value).collect();
             let least = match most.checked_sub(1) {
                 Some(last) => *values.select_nth_unstable_by(last, |a, b| b.cmp(a)).1,
@@ -526,7 +526,7 @@ impl MergedTree {
         hottest
     }
 
-    /// How many nodes have a value of their own: those that [`MergedTree::hottest`] chooses from.
+    /// Number of nodes with an exclusive value: the candidates of [`MergedTree::hottest`].
     pub fn nodes_with_own_value(&self) -> usize {
         self.exclusive.iter().filter(|value| **value > 0).count()
     }
@@ -546,7 +546,7 @@ impl MergedTree {
         self.totals_of(&self.exclusive, &self.inclusive)
     }
 
-    /// As [`MergedTree::totals`], of other values.
+    /// Like [`MergedTree::totals`], for other values.
     pub(crate) fn totals_of(&self, exclusive: &[u64], inclusive: &[u64]) -> Vec<(u64, u64)> {
         let mut totals = vec![(0u64, 0u64); self.labels.len()];
         for node in 0..exclusive.len() {
@@ -565,7 +565,7 @@ fn is_target(kind: FrameKind) -> bool {
     matches!(kind, FrameKind::Process | FrameKind::Thread)
 }
 
-/// Readers of folded lines read `name 12 34` as two values: a number at the end of a name is joined to it.
+/// Readers of folded lines read `name 12 34` as two values: joins a number at the end of a name to it.
 fn close_number(text: &mut String) {
     if let Some((name, number)) = text.rsplit_once(' ')
         && number.bytes().all(|b| b.is_ascii_digit() || b == b'.')

@@ -29,11 +29,11 @@ pub(super) fn overview(tree: &MergedTree) -> Overview {
     Overview { conclusions: None, functions, operators, layers }
 }
 
-/// What each label of a kind cost, without others of that kind within it and with them. One that is within itself
-/// counts once.
+/// The cost of each label of a kind, without nested ones of that kind and with them. A label nested in itself counts
+/// once.
 fn of_kind(tree: &MergedTree, kind: FrameKind) -> Vec<TableRow> {
     let mut costs: FxHashMap<LabelId, (u64, u64)> = FxHashMap::default();
-    // By node: the innermost node of the kind that it is in; 0, the root, is none. Callers stand first.
+    // By node: the innermost enclosing node of the kind; 0, the root, is none. Callers come first.
     let mut within = vec![0u32; tree.inclusive.len()];
     for (node, &inclusive) in (0u32..).zip(&tree.inclusive).skip(1) {
         let outer = within[tree.parent(node) as usize];

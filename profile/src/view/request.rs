@@ -14,46 +14,46 @@ use crate::units::Nanos;
 
 /// Bytes of the longest pattern: longer than anyone types.
 const PATTERN_MAX: usize = 1000;
-/// Bytes that a compiled pattern may take: a larger one would be slow as well.
+/// Bytes of a compiled pattern: a larger one would also be slow.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// What a screen shows.
+/// The content that a screen requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Metric, languages and grouping.
     pub selection: Selection,
     /// Whether repeated sequences of boxes are folded into one.
     pub fold_recursion: bool,
-    /// Whether the backward pass stands below the operators that it is of, instead of beside all of them.
+    /// Whether the backward pass is shown below its operators, instead of beside them.
     pub backward_in_place: bool,
     /// Which stacks count.
     pub filter: Option<Pattern>,
-    /// Number of the latest mark, counted from 1; 0 for none. The profile at the first request with a number is what
-    /// later snapshots are compared with.
+    /// Number of the latest mark, counted from 1; 0 for none. Later snapshots are compared with the profile at the
+    /// first request with that number.
     pub mark: u32,
     /// Whether to show only values since the mark, and how they differ from those before.
     pub since_mark: bool,
-    /// What to show beside the flame graph.
+    /// Content beside the flame graph.
     pub part: TabRequest,
 }
 
-/// What to show beside the flame graph.
+/// Content beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TabRequest {
     /// Nothing.
     #[default]
     Flame,
-    /// What is concluded from the profile, and its hottest functions, operators and layers.
+    /// Conclusions from the profile, and its hottest functions, operators and layers.
     Overview,
     /// Functions with their callers below them.
     Callers,
     /// The table of functions.
     Table,
-    /// What each process and thread did when.
+    /// Activity of each process and thread over time.
     Timeline,
-    /// Single events of threads and streams, where the source has some; else as [`TabRequest::Timeline`].
+    /// Single events of threads and streams, if the source has any; otherwise as [`TabRequest::Timeline`].
     Events,
-    /// The same, with what is concluded from the events between two moments, which are since the first event.
+    /// The same, with conclusions from the events between two moments, since the first event.
     EventRange(Nanos, Nanos),
     /// The lines of the source file with this path, or of the first one whose path ends with it.
     Source(Arc<str>),
@@ -79,7 +79,7 @@ impl Request {
     }
 }
 
-/// How fine a snapshot is. The default leaves nothing out.
+/// Resolution of a snapshot. The default leaves nothing out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resolution {
     /// Boxes with a smaller share of the total are left out, 0..=1. Their values stay in the boxes above them.
@@ -104,7 +104,7 @@ pub struct Pattern {
     inverted: bool,
 }
 
-/// What is wrong with a pattern, in one line.
+/// The error in a pattern, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadPattern(String);
@@ -113,7 +113,7 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// It is no regular expression, or a huge one.
+    /// It is not a regular expression, or too large.
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         if text.len() > PATTERN_MAX {
             return Err(BadPattern(format!("the pattern is longer than {PATTERN_MAX} bytes")));
@@ -129,7 +129,7 @@ impl Pattern {
         Ok(Pattern { text: text.into(), regex, inverted })
     }
 
-    /// As it was typed.
+    /// The text as typed.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -139,7 +139,7 @@ impl Pattern {
         self.inverted
     }
 
-    /// Whether a text has a match in it, inverted or not.
+    /// Whether a text has a match, ignoring inversion.
     pub fn matches(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }

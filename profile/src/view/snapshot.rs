@@ -18,7 +18,7 @@ use crate::units::{Bytes, Nanos};
 use crate::view::conclusions::Conclusions;
 use crate::view::request::Request;
 
-/// A device that worked for less than one part in so many of the capture was not busy.
+/// A device that worked for less than one part in this many of the capture was not busy.
 const BUSY: u64 = 10;
 
 /// A profile at one moment, merged by label for one metric and one choice of context.
@@ -30,11 +30,11 @@ pub struct Snapshot {
     pub flame: FlameTree,
     /// Value of everything, without the filter.
     pub unfiltered: u64,
-    /// What else was requested.
+    /// Other requested content.
     pub extra: TabData,
-    /// What values since a mark are compared with.
+    /// Baseline of values since a mark.
     pub since: Option<Baseline>,
-    /// Metrics that the profile has values of, each with its sum.
+    /// Metrics with values in the profile, each with its sum.
     pub metrics: Vec<MetricTotal>,
     /// Records by stage, in the order of the stages; unused ones left out.
     pub stages: Vec<StageRow>,
@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub losses: Vec<LossRow>,
 }
 
-/// What one tab needs beside the flame graph.
+/// Content of one tab beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TabData {
     /// Nothing.
@@ -56,39 +56,39 @@ pub enum TabData {
     Callers(FlameTree),
     /// The table of functions.
     Table(Table),
-    /// Values by time of each process and thread.
+    /// Values over time of each process and thread.
     Timeline(Timeline),
-    /// Single events by time, where the source is a trace: in place of [`TabData::Timeline`].
+    /// Single events over time, if the source is a trace: in place of [`TabData::Timeline`].
     Events(SharedLanes),
-    /// The same, with what is concluded from a part of the time.
+    /// The same, with conclusions from a part of the time.
     EventRange(SharedLanes, RangeConclusions),
     /// The lines of one source file.
     Source(SourceLines),
 }
 
-/// Lanes of a trace, made once and shared by all snapshots of it.
+/// Lanes of a trace, built once and shared by all its snapshots.
 #[derive(Clone, Debug)]
 pub struct SharedLanes(pub Arc<EventLanes>);
 
 impl PartialEq for SharedLanes {
-    /// Whether both are the same lanes: a trace does not change while it is looked at.
+    /// Whether both are the same lanes: a trace does not change while it is shown.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// What is concluded from the events of a part of the time.
+/// Conclusions from the events of a part of the time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RangeConclusions {
     /// Its begin, since the first event.
     pub from: Nanos,
     /// Its end.
     pub to: Nanos,
-    /// What the rules say that can be computed from these events alone.
+    /// Results of the rules that these events alone suffice for.
     pub conclusions: Arc<Conclusions>,
 }
 
-/// A metric that the profile has values of.
+/// A metric with values in the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricTotal {
     /// The metric.
@@ -97,29 +97,29 @@ pub struct MetricTotal {
     pub total: u64,
 }
 
-/// What the first screen shows beside the flame graph.
+/// Content of the first screen beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overview {
-    /// What is concluded from the whole profile, whatever is selected; `None` until it was analyzed.
+    /// Conclusions from the whole profile, whatever is selected; `None` until it was analyzed.
     pub conclusions: Option<Arc<Conclusions>>,
     /// Functions, hottest first by exclusive value.
     pub functions: Vec<TableRow>,
-    /// Operators of frameworks: without operators within them, and with them; largest first by the former.
+    /// Operators of frameworks: without nested operators, and with them; largest first by the former.
     pub operators: Vec<TableRow>,
     /// Layers of models, likewise; largest first by the latter.
     pub layers: Vec<TableRow>,
 }
 
-/// The values before a mark, with which those since are compared.
+/// The values before a mark, as a baseline of those since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
     /// When the mark was set: time since the capture began.
     pub at: Nanos,
     /// Value of everything before the mark.
     pub before: u64,
-    /// How many single values that was the sum of.
+    /// Number of values in that sum.
     pub count_before: u64,
-    /// How many single values the values since the mark are the sum of.
+    /// Number of values since the mark.
     pub count_since: u64,
 }
 
@@ -140,9 +140,9 @@ pub struct Header {
     pub lost: u64,
     /// Share of stacks without a gap in their native part, 0..=1; `None` before the first one.
     pub complete_share: Option<f64>,
-    /// What the profiler itself costs; `None` for a stored profile, which does not say.
+    /// Cost of the profiler itself; `None` for a stored profile, which does not contain it.
     pub overhead: Option<Overhead>,
-    /// Its memory by who holds it, the largest first; empty when that is not known.
+    /// Its memory by owner, largest first; empty if unknown.
     pub memory: Vec<MemoryUse>,
     /// Name of the metric shown (`cpu-time`), as in the command line.
     pub metric: &'static str,
@@ -152,7 +152,7 @@ pub struct Header {
     pub notice: Option<String>,
 }
 
-/// What the profiler itself costs.
+/// Cost of the profiler itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overhead {
     /// CPU time, as a share of one CPU.
@@ -161,8 +161,8 @@ pub struct Overhead {
     pub memory: Bytes,
 }
 
-/// A flame graph's tree: nodes in an arena, children by label, so that boxes keep their place while
-/// live; those of the bottom-up tree by value, largest first.
+/// A flame graph's tree: nodes in an arena, children by label, so that boxes keep their place while live; those of the
+/// bottom-up tree by value, largest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlameTree {
     /// Nodes; index 0 is the root. A parent always precedes its children.
@@ -170,8 +170,8 @@ pub struct FlameTree {
 }
 
 impl FlameTree {
-    /// Children of a node that are safe to follow: in range and after their parent, so that no walk can turn in a
-    /// circle, whatever a damaged file holds.
+    /// Children of a node that are safe to follow: in range and after their parent, so that no walk can loop, even in a
+    /// damaged file.
     pub fn children(&self, parent: u32) -> impl Iterator<Item = (u32, &FlameNode)> {
         let listed = self.nodes.get(parent as usize).map_or(&[][..], |node| &node.children);
         listed
@@ -191,7 +191,7 @@ impl FlameTree {
 pub struct FlameNode {
     /// Text in the box.
     pub label: String,
-    /// Where it is: file and line, or module; empty when unknown.
+    /// Its location: file and line, or module; empty if unknown.
     pub detail: String,
     /// Kind of frame.
     pub kind: FrameKind,
@@ -201,9 +201,9 @@ pub struct FlameNode {
     pub inclusive: u64,
     /// Inclusive value before the mark, when the snapshot has one.
     pub before: u64,
-    /// Smallest and largest inclusive value of the siblings that this box stands for, where it stands for several.
+    /// Smallest and largest inclusive value of the siblings that this box represents, if several.
     pub each: Option<(u64, u64)>,
-    /// Of a process or thread, where native code is hidden: which threads its own value is of most, and how much of it.
+    /// For a process or thread with hidden native code: the kind of threads with most of its own value, and how much.
     pub workers: Option<(WorkerKind, u64)>,
     /// Source file and line, where known.
     pub source: Option<SourcePlace>,
@@ -218,7 +218,7 @@ pub struct FlameNode {
 pub struct SourcePlace {
     /// Path as the program has it, not cleaned.
     pub file: Arc<str>,
-    /// Line, counted from 1: the line being executed when lines are distinguished, else the first of the function.
+    /// Line, counted from 1: the current line if lines are distinguished, otherwise the first of the function.
     pub line: u32,
     /// The process in whose mount namespace the path is valid; 0 when unknown.
     pub pid: u32,
@@ -261,7 +261,7 @@ pub struct TableRow {
     pub source: Option<SourcePlace>,
 }
 
-/// Values by time of each process and thread.
+/// Values over time of each process and thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     /// Length of a window; the first begins with the capture.
@@ -279,7 +279,7 @@ pub struct Timeline {
 pub struct Lane {
     /// Process or thread.
     pub label: String,
-    /// Which of the two.
+    /// Its kind.
     pub kind: FrameKind,
     /// Name of the metric.
     pub metric: &'static str,
@@ -293,14 +293,14 @@ pub struct Lane {
     pub values: Vec<u64>,
 }
 
-/// What the lines of one source file cost.
+/// Costs of the lines of one source file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourceLines {
     /// Path as the program has it, not cleaned.
     pub file: Arc<str>,
     /// Lines with values, ascending.
     pub lines: Vec<LineRow>,
-    /// Inclusive value of the functions of this file of which no line is known.
+    /// Inclusive value of the functions of this file without a known line.
     pub without_line: u64,
 }
 
@@ -316,7 +316,7 @@ pub struct LineRow {
 }
 
 impl Snapshot {
-    /// The metric to open with when a device was busy: CPU time says little of a program that waits for it.
+    /// The metric to open with if a device was busy: CPU time shows little about a program that waits for it.
     pub fn device_metric(&self) -> Option<Metric> {
         let busy = |it: &&MetricTotal| {
             it.metric == Metric::GpuTime && it.total > 0 && it.total >= self.header.elapsed.0 / BUSY
@@ -324,7 +324,7 @@ impl Snapshot {
         self.metrics.iter().find(busy).map(|it| it.metric)
     }
 
-    /// Adds what is concluded from the whole profile, where it is shown.
+    /// Adds conclusions from the whole profile, if they are shown.
     pub fn conclude(&mut self, conclusions: Arc<Conclusions>) {
         if let TabData::Overview(overview) = &mut self.extra {
             overview.conclusions = Some(conclusions);
@@ -332,7 +332,7 @@ impl Snapshot {
     }
 }
 
-/// Records of one stage: what became of them.
+/// Records of one stage, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageRow {
     /// Name of the stage.
@@ -347,12 +347,12 @@ pub struct StageRow {
     pub dropped: u64,
 }
 
-/// Where the times of a process's device work come from, and whether host and device agree.
+/// Source of the times of a process's device work, and whether host and device agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRow {
     /// The process (`python3-4711`).
     pub process: String,
-    /// Where the times come from (`measured (CUPTI)`).
+    /// Source of the times (`measured (CUPTI)`).
     pub tier: &'static str,
     /// A note about the collector or its absence; empty for none.
     pub note: String,
@@ -365,7 +365,7 @@ pub struct DeviceRow {
 /// No method may wait: an event loop calls them between two key presses. Work that takes longer than a few milliseconds
 /// belongs on the source's own thread, which stores its newest result for `latest`.
 pub trait Snapshots {
-    /// The newest snapshot for `request`; `None` when it was returned before, or when there is none yet.
+    /// The newest snapshot for `request`; `None` if it was returned before, or if there is none yet.
     ///
     /// After the request changed, a snapshot for an older request is never returned.
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>>;
@@ -382,7 +382,7 @@ pub trait Snapshots {
     }
 }
 
-/// A source file as far as it could be read.
+/// A source file, as far as it could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceText {
     /// It was read.

@@ -11,12 +11,12 @@ use crate::view::snapshot::{LineRow, SourceLines};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Marks a frame of the file whose line is not known.
+/// Marks a frame of the file without a known line.
 const NO_LINE: u32 = u32::MAX;
 /// Marks a frame of another file.
 const ELSEWHERE: u32 = 0;
 
-/// Sums the values of a file's lines. As everywhere, the values of frames that are not shown are those of their caller.
+/// Sums the values of a file's lines. As everywhere, values of hidden frames count for their caller.
 ///
 /// `merged` was refreshed with the same filter and mark.
 pub(super) fn source_lines(
@@ -50,7 +50,7 @@ pub(super) fn source_lines(
         }
     }
     let mut all = own.clone();
-    // Backwards, so that what hangs below a node has been added to it before it is passed on.
+    // Backwards, so that the values below a node are added to it before it is passed on.
     for number in (1..tree.len()).rev() {
         let node = NodeId::from_number(number as u32);
         let parent = tree.node(node).parent.index();

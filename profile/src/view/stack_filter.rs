@@ -13,7 +13,7 @@ use crate::profile::{Limits, Meta, Profile};
 use crate::tree::{NodeId, Tree};
 use crate::view::request::Pattern;
 
-/// A pattern with what it matches in one growing profile.
+/// A pattern with its matches in one growing profile.
 #[derive(Clone, Debug)]
 pub(crate) struct StackFilter {
     pattern: Pattern,
@@ -24,17 +24,17 @@ pub(crate) struct StackFilter {
 }
 
 impl StackFilter {
-    /// A filter that has matched nothing yet.
+    /// A filter without matches so far.
     pub(crate) fn new(pattern: &Pattern) -> Self {
         StackFilter { pattern: pattern.clone(), frames: Vec::new(), nodes: Vec::new() }
     }
 
-    /// Whether it is about this pattern.
+    /// Whether it has this pattern.
     pub(crate) fn is_of(&self, pattern: &Pattern) -> bool {
         self.pattern == *pattern
     }
 
-    /// Matches what is new in the profile.
+    /// Matches new content of the profile.
     pub(crate) fn refresh(&mut self, profile: &Profile) {
         let mut text = String::new();
         for (_, frame) in profile.frames.iter().skip(self.frames.len()) {
@@ -101,7 +101,7 @@ pub fn only_contexts(profile: &Profile, passes: impl Fn(NodeId) -> bool) -> Prof
     }
 }
 
-/// The node of `to` that stands for `node`, made with its callers if it is not there yet.
+/// The node of `to` that corresponds to `node`, created with its callers if needed.
 fn place(from: &Tree, to: &mut Tree, places: &mut [Option<NodeId>], node: NodeId) -> NodeId {
     let mut missing = Vec::new();
     let mut at = node;

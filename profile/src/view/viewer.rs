@@ -20,13 +20,13 @@ use crate::view::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, 
 /// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
 pub struct Viewer {
-    /// The merged tree, and of which form it is.
+    /// The merged tree, and its form.
     tree: Option<(TreeForm, MergedTree)>,
     mark: Option<(u32, Mark)>,
 }
 
-/// What a merged tree depends on beside its selection: whether recursion is folded, and whether the backward pass
-/// stands below its operators.
+/// What a merged tree depends on besides its selection: whether recursion is folded, and whether the backward pass is
+/// shown below its operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TreeForm {
     fold_recursion: bool,
@@ -98,10 +98,10 @@ impl Viewer {
     }
 }
 
-/// Processes whose device work is shown: more than anyone scrolls through.
+/// Most processes whose device work is shown: more than anyone scrolls through.
 const PROCESSES_SHOWN: usize = 100;
 
-/// What is known of the device work of each process.
+/// Facts about the device work of each process.
 fn devices(profile: &Profile) -> Vec<DeviceRow> {
     let processes = profile.gpu.processes.iter().filter(|process| process.is_used());
     let row = |process: &GpuProcess| DeviceRow {
@@ -341,7 +341,7 @@ mod tests {
         let add = |profile: &mut Profile, node: u32, at: u64, value| {
             profile.timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(at), value);
         };
-        // Nodes in the order of their making: a-1, a/1, b/2 below it, b-2, b/2 below that.
+        // Nodes in order of creation: a-1, a/1, b/2 below it, b-2, b/2 below that.
         add(&mut profile, 2, 0, 5);
         add(&mut profile, 3, 100_000_000, 9);
         add(&mut profile, 5, 0, 1);
@@ -427,7 +427,7 @@ mod tests {
                     prop_assert!(in_order);
                 }
             }
-            // Stacks that match and stacks that do not are all stacks.
+            // Matching and other stacks together are all stacks.
             let filtered = |pattern: &str| {
                 let filter = Some(Pattern::new(pattern).unwrap());
                 answer(&profile, &Request { filter, ..Request::select(selection) }).flame.nodes[0].inclusive

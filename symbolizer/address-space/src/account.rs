@@ -11,13 +11,13 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::status::ProcessStatus;
 
-/// The user who answers for a process: who owns the outermost user namespace that it is in and this process is not; its
-/// real user where there is none. `None` when the process is gone.
+/// The user charged for a process: the owner of the outermost user namespace that contains it but not this process;
+/// without one, its real user. `None` if the process is gone.
 ///
-/// A namespace that root made, for a container, is not root's: the user id that stands for its root answers for all.
+/// A namespace that root made, for a container, is not charged to root but to the id mapped to the namespace's root.
 pub fn accountable_user(pid: u32) -> Option<u32> {
     let real_user = ProcessStatus::read(pid)?.real_user;
-    // Without namespaces, or the right to look at this one, the user id is all there is.
+    // Without namespaces, or the right to read this one, only the user id is known.
     Some(namespace_user(pid).ok().flatten().unwrap_or(real_user))
 }
 
@@ -46,7 +46,7 @@ fn identity(of: &fs::Metadata) -> (u64, u64) {
     (of.dev(), of.ino())
 }
 
-/// The namespace in which another one was made.
+/// The parent of a namespace.
 fn parent(namespace: &File) -> io::Result<File> {
     /// `_IO(0xb7, 0x2)`, include/uapi/linux/nsfs.h; since Linux 4.9.
     const NS_GET_PARENT: libc::c_ulong = 0xb702;
@@ -59,7 +59,7 @@ fn parent(namespace: &File) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// The user who made a user namespace, as this process sees them.
+/// The owner of a user namespace, as this process sees it.
 fn owner(namespace: &File) -> io::Result<u32> {
     /// `_IO(0xb7, 0x4)`, include/uapi/linux/nsfs.h; since Linux 4.11.
     const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
@@ -72,7 +72,7 @@ fn owner(namespace: &File) -> io::Result<u32> {
     Ok(user)
 }
 
-/// The user id outside that stands for the first one inside.
+/// The outer user id that the first inner one is mapped to.
 fn root_of(pid: u32) -> Option<u32> {
     let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).ok()?;
     map.lines().next()?.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(accountable_user(u32::MAX), None);
     }
 
-    /// A process that `user` started in namespaces within one another; killed by who asks for it.
+    /// A process that `user` started in nested namespaces; the caller kills it.
     fn inside(user: &str, levels: usize) -> Option<Child> {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", user, "--regid", user, "--clear-groups"]);

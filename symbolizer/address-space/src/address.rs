@@ -57,7 +57,7 @@ impl Svma {
     }
 }
 
-/// What a code address is, which decides the byte to look up.
+/// The meaning of a code address, which determines the byte to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lookup {
     /// An instruction that was about to run: the interrupted leaf, or the frame below a signal frame.

@@ -14,12 +14,12 @@ pub fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// How long a thread was ready to run and had no CPU.
+/// Time in which a thread was runnable without a CPU.
 #[derive(Debug)]
 pub(crate) struct CpuWaitClock(Option<File>);
 
 impl CpuWaitClock {
-    /// The clock of the calling thread. Where the kernel keeps none (`CONFIG_SCHED_INFO`), it stands still.
+    /// The clock of the calling thread. If the kernel keeps none (`CONFIG_SCHED_INFO`), it stands still.
     pub(crate) fn of_this_thread() -> Self {
         Self(File::open("/proc/thread-self/schedstat").ok())
     }
@@ -32,7 +32,7 @@ impl CpuWaitClock {
     }
 }
 
-/// `schedstat` of a thread: time with a CPU, time in a run queue, both in nanoseconds, and turns
+/// `schedstat` of a thread: time on a CPU, time in a run queue, both in nanoseconds, and number of timeslices
 /// (`Documentation/scheduler/sched-stats.rst`).
 fn parse(text: &[u8]) -> Option<Duration> {
     let in_queue = std::str::from_utf8(text).ok()?.split(' ').nth(1)?;

@@ -2,11 +2,11 @@
 //!
 //! Owns: [`DeviceNumber`]. Because: two bare numbers are easily swapped. Does not: read it.
 
-/// Number of a device, which stands for the file system on it.
+/// Device number, which identifies the file system on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceNumber {
-    /// Kind of the device; 0 for file systems without one.
+    /// Major number; 0 for file systems without a device.
     pub major: u32,
-    /// Which of that kind.
+    /// Minor number.
     pub minor: u32,
 }

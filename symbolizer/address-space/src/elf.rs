@@ -218,8 +218,8 @@ impl ElfFacts {
         Ok(Self { size, segments, build_id, sections })
     }
 
-    /// The segment that a mapping which starts at `offset` of the file belongs to. Code is preferred: only executable
-    /// mappings are looked up, and neighboring segments may share a page of the file.
+    /// The segment of a mapping that starts at `offset` of the file. Code is preferred: only executable mappings are
+    /// looked up, and neighboring segments may share a page of the file.
     pub fn segment_at(&self, offset: FileOffset) -> Option<&Segment> {
         let mapping = || self.segments.iter().filter(|s| s.maps(offset));
         mapping().find(|s| s.executable).or_else(|| mapping().next())
@@ -307,7 +307,7 @@ fn read_sections(
             b".debug_info" | b".zdebug_info" => out.debug_info = stated,
             b".gnu_debuglink" => out.debug_link = debug_link(file, size, offset, length),
             b".gnu_debugaltlink" => out.supplement = Some(file_name(file, size, offset, length)),
-            // Behind a version of two bytes, and one that says which of the two files this is.
+            // After a version of two bytes, and a flag for which of the two files this is.
             b".debug_sup" => {
                 out.supplement =
                     Some(file_name(file, size, offset.saturating_add(3), length.saturating_sub(3)))
@@ -341,7 +341,7 @@ fn debug_link(file: &File, size: u64, offset: u64, length: u64) -> Option<DebugL
     let end = bytes.iter().position(|b| *b == 0)?;
     let crc = bytes.get((end + 4) & !3..)?.first_chunk::<4>()?;
     let name = &bytes[..end];
-    // The format asks for a file name; a path could lead anywhere.
+    // The format requires a file name; a path could lead anywhere.
     let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     plain.then(|| DebugLink { name: name.into(), crc: u32::from_le_bytes(*crc) })
 }
@@ -501,7 +501,7 @@ mod tests {
             let mut header = [0; 64];
             header[..6].copy_from_slice(b"\x7fELF\x02\x01");
             header[18..20].copy_from_slice(&Arch::NATIVE.elf_machine().to_le_bytes());
-            // Tables in the file, so that their entries are looked at.
+            // Tables inside the file, so that their entries are read.
             header[32] = 64;
             header[40] = 64;
             header[54] = 56;

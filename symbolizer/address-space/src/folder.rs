@@ -27,8 +27,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder of a process; `None` where there is none, or a user's program serves it or what leads there. A
-    /// relative path is resolved from the working folder of the process and stays below it.
+    /// Opens a folder of a process; `None` if there is none, or if a FUSE server of a user serves it or part of its
+    /// path. A relative path is resolved from the working folder of the process and stays below it.
     pub fn open(pid: u32, path: &Path) -> Option<Self> {
         let folder = if path.is_absolute() {
             served::open_folder(pid, "root", path, PathScope::Root)
@@ -62,7 +62,7 @@ impl Folder {
         Some(bytes)
     }
 
-    /// When an entry was last modified, in seconds since 1970; `None` when there is none. Of a link, when that was.
+    /// When an entry was last modified, in seconds since 1970; `None` if there is none. Of a link: the link's time.
     pub fn modified(&self, name: &str) -> Option<i64> {
         let found = served::find_entry(&self.folder, name).ok()?;
         File::from(found).metadata().ok().map(|facts| facts.mtime())

@@ -25,8 +25,8 @@ use crate::served;
 pub const MAPS_BYTES_MAX: u64 = 128 << 20;
 /// Most mappings kept of one process; the kernel's default `vm.max_map_count` is 65 530.
 pub const MAPPINGS_MAX: usize = 1 << 18;
-/// Readings of a process that replaces its program each time: a file of `/proc` that was opened before an exec belongs
-/// to the address space that is gone, and is empty.
+/// Attempts to read a process that execs each time: a file of `/proc` opened before an exec belongs to the old address
+/// space, and is empty.
 const EXECS_MAX: usize = 8;
 /// Longest path kept: `PATH_MAX`.
 const PATH_BYTES_MAX: usize = 4096;
@@ -108,7 +108,7 @@ pub enum LineFilter {
 pub struct Maps {
     /// The requested mappings, by ascending address, never overlapping.
     pub mappings: Vec<Mapping>,
-    /// The first line, whatever it maps: the same as long as the process runs the same program.
+    /// The first line, whatever it maps: constant while the process runs the same program.
     pub first_line: Box<[u8]>,
     /// A runtime's jitdump file (`jit-PID.dump`), which runtimes map so that profilers find it.
     pub jitdump: Option<Mapping>,
@@ -264,7 +264,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 /// The mappings of a process cannot be read.
 #[derive(Debug)]
 pub struct UnreadMaps {
-    /// Why not, as it is counted and shown.
+    /// The reason, for counting and display.
     pub reason: NoSymbol,
     source: Option<io::Error>,
 }
@@ -327,22 +327,22 @@ pub fn read(pid: u32, keep: LineFilter) -> Result<Maps, UnreadMaps> {
     Ok(parse(&bytes, keep))
 }
 
-/// Whether a process has memory of its own: kernel threads and zombies have none.
+/// Whether a process has user memory: kernel threads and zombies have none.
 pub fn has_user_space(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/statm")).is_ok_and(|pages| !pages.starts_with(b"0 "))
 }
 
-/// Whether the lock of the address space is held: the files of its mappings are opened next, and that waits for it.
+/// Whether the lock of the address space is held: opening the files of its mappings would wait for it.
 fn is_jammed(pid: u32, subject: &Subject) -> bool {
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return false };
-    // Nothing is mapped there.
+    // Nothing is mapped at address 0.
     let answer = reader::read_memory(subject, &memory, 0, &mut [0], true);
     matches!(answer, Err(ReadError::NoAnswer | ReadError::Refused))
 }
 
 /// Opens the file behind a mapping: through `/proc/PID/map_files`, which refers to the mapped file even if it was
-/// deleted, replaced or never had a name, else by its path below the root folder of the process. Never blocks on
-/// FIFOs or devices, nor on what a user's program serves.
+/// deleted, replaced or never had a name, otherwise by its path below the root folder of the process. Never blocks on
+/// FIFOs or devices, nor on a user's FUSE server.
 ///
 /// # Errors
 /// The reason why neither way works.
@@ -364,7 +364,7 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
     }
 }
 
-/// What the system says of the file of a mapping, by its link. No user's program is asked that serves files (FUSE).
+/// Metadata of the file of a mapping, through its link. Never asks a user's FUSE server.
 ///
 /// # Errors
 /// [`NoSymbol::UserFile`], or a reason of the file system.
@@ -372,7 +372,7 @@ pub fn metadata(pid: u32, mapping: &Mapping) -> Result<Metadata, NoSymbol> {
     served::metadata_of_link(&map_files_path(pid, mapping))
 }
 
-/// The link by which the kernel gives access to the file of a mapping.
+/// The link through which the kernel gives access to the file of a mapping.
 pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.begin.0, mapping.end.0))
 }

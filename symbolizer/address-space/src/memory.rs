@@ -17,10 +17,10 @@ use crate::read_error::ReadError;
 use crate::reader::{self, Subject};
 use crate::served;
 
-/// How long the list of mappings that are not touched holds. What is mapped meanwhile is met by the reader's deadline.
+/// How long the list of FUSE mappings is valid. For later mappings the reader's deadline applies.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Reads that were refused since they would have touched a user's file.
+/// Reads refused because they would have touched a user's FUSE file.
 static USER_FILE_READS: AtomicU64 = AtomicU64::new(0);
 
 /// The memory of a live process, read through `/proc/PID/mem`.
@@ -28,7 +28,7 @@ static USER_FILE_READS: AtomicU64 = AtomicU64::new(0);
 /// The open file stays bound to the address space that the process had when it was opened: after an exec, an exit or a
 /// reuse of the pid, reads fail with [`ReadError::Gone`] and never return the bytes of another program.
 ///
-/// Where a [`reader`] was installed, no [`read`](ProcessMemory::read) takes longer than its deadline, whatever the
+/// Once a [`reader`] is installed, no [`read`](ProcessMemory::read) takes longer than its deadline, whatever the
 /// process maps.
 #[derive(Debug)]
 pub struct ProcessMemory {
@@ -39,7 +39,7 @@ pub struct ProcessMemory {
     untouched: Mutex<Option<UserServedMappings>>,
 }
 
-/// Mappings of files that a user's program serves.
+/// Mappings of files on a user's FUSE server.
 #[derive(Debug)]
 struct UserServedMappings {
     read: Instant,
@@ -72,8 +72,8 @@ impl ProcessMemory {
         Ok(())
     }
 
-    /// As [`ProcessMemory::read`], but without the reader once the process has answered it. No deadline holds then; a
-    /// chain of objects that changes by the millisecond is torn when each of them is fetched by another process.
+    /// Like [`ProcessMemory::read`], but without the reader once the process has answered it. No deadline applies then;
+    /// a chain of objects that changes every millisecond is torn if each of them is fetched by another process.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -104,12 +104,12 @@ impl ProcessMemory {
     }
 }
 
-/// How many reads were refused since they would have touched a user's file.
+/// Number of reads refused because they would have touched a user's FUSE file.
 pub fn user_file_reads() -> (&'static Reason, u64) {
     (ReadError::UserFile.reason(), USER_FILE_READS.load(Ordering::Relaxed))
 }
 
-/// The mappings of a process that a user's program fills. Usually nothing is served so, and nothing has to be read.
+/// The FUSE mappings of a process. Usually there is no user's FUSE server, and nothing has to be read.
 fn of_users(pid: u32) -> Vec<Range<u64>> {
     if !served::any() {
         return Vec::new();

@@ -89,7 +89,7 @@ reasons! {
 }
 
 impl NoSymbol {
-    /// Whether the same address may get a name later: the runtime writes it, or its turn to be read comes.
+    /// Whether the same address may get a name later: the runtime writes it, or it is read in a later turn.
     pub fn may_be_named_later(&self) -> bool {
         use NoSymbol::{DebuginfodPending, SymbolShareSpent};
         use NoSymbol::{JitLate, JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap};
@@ -97,7 +97,7 @@ impl NoSymbol {
         of_generated || matches!(self, SymbolShareSpent | DebuginfodPending)
     }
 
-    /// The reason that stands for an error of opening or reading something of a process.
+    /// The reason for an error of opening or reading data of a process.
     pub fn from_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::PermissionDenied,

@@ -44,7 +44,7 @@ const LINKS_MAX: usize = 40;
 /// Finds a file without any effect on it.
 const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// The folder of all connections; `None` where there can be none, or they cannot be seen.
+/// The folder of all FUSE connections; `None` if there can be none, or they cannot be listed.
 fn connections() -> Option<&'static OwnedFd> {
     static CONNECTIONS: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let mount = || {
@@ -56,21 +56,21 @@ fn connections() -> Option<&'static OwnedFd> {
     CONNECTIONS.get_or_init(|| mount().or_else(|_: Errno| usual()).ok()).as_ref()
 }
 
-/// Whether a user's program serves anything at all.
+/// Whether any FUSE server of a user exists.
 pub(crate) fn any() -> bool {
     let Some(connections) = connections() else { return false };
     let list = openat(connections, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let Ok(entries) = list.and_then(Dir::new) else { return false };
     entries.flatten().any(|entry| {
         let name = entry.file_name();
-        // Connections are called by number.
+        // Connections are named by number.
         name.to_bytes().first().is_some_and(u8::is_ascii_digit) && is_of_user(name.to_bytes())
     })
 }
 
-/// Whether a user's program serves the file system with this device number.
+/// Whether a user's FUSE server serves the file system with this device number.
 pub(crate) fn is_served_by_user(device: DeviceNumber) -> bool {
-    // What has no device of its own has major number 0.
+    // File systems without a device have major number 0.
     device.major == 0 && is_of_user(device.minor.to_string().as_bytes())
 }
 
@@ -79,7 +79,7 @@ fn is_of_user(connection: &[u8]) -> bool {
     connections().is_some_and(|folder| owner(folder).is_ok_and(|found| found.st_uid != 0))
 }
 
-/// Opens the file that a link of `/proc` leads to, if it is a regular one and no user's program serves it.
+/// Opens the file that a link of `/proc` leads to, if it is a regular one that no user's FUSE server serves.
 ///
 /// # Errors
 /// [`NoSymbol::NotRegularFile`], [`NoSymbol::UserFile`], or a reason of the file system.
@@ -96,7 +96,7 @@ pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
     open_found(&find(begin(pid, "root")?, path, PathScope::Root)?)
 }
 
-/// What the system says of the file that a link of `/proc` leads to.
+/// Metadata of the file that a link of `/proc` leads to.
 ///
 /// # Errors
 /// [`NoSymbol::UserFile`], or a reason of the file system.
@@ -106,7 +106,7 @@ pub(crate) fn metadata_of_link(link: &Path) -> Result<Metadata, NoSymbol> {
     File::from(found).metadata().map_err(|error| NoSymbol::from_io(&error))
 }
 
-/// Opens a folder of a process; `link` is the one below `/proc/PID` where the path begins.
+/// Opens a folder of a process; the path begins at the target of `link`, below `/proc/PID`.
 ///
 /// # Errors
 /// [`NoSymbol::UserFile`], or a reason of the file system.
@@ -114,7 +114,7 @@ pub(crate) fn open_folder(pid: u32, link: &str, path: &Path, scope: PathScope) -
     list_found(&find(begin(pid, link)?, path, scope)?)
 }
 
-/// Opens a folder in a folder that was opened so. Links are not followed.
+/// Opens a subfolder of an open folder. Links are not followed.
 ///
 /// # Errors
 /// As of [`open_folder`].
@@ -122,7 +122,7 @@ pub(crate) fn open_subfolder(folder: &OwnedFd, name: &str) -> Result<OwnedFd, No
     list_found(&find_entry(folder, name)?)
 }
 
-/// Opens a regular file in a folder that was opened so. Links are not followed.
+/// Opens a regular file in an open folder. Links are not followed.
 ///
 /// # Errors
 /// As of [`open_link`].
@@ -130,7 +130,7 @@ pub(crate) fn open_entry(folder: &OwnedFd, name: &str) -> Result<File, NoSymbol>
     open_found(&find_entry(folder, name)?)
 }
 
-/// Finds an entry of a folder that was opened so.
+/// Finds an entry of an open folder.
 ///
 /// # Errors
 /// [`NoSymbol::UserFile`], or a reason of the file system.
@@ -159,14 +159,14 @@ fn find(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymb
     openat2(&start, path, FIND, Mode::empty(), flags).map_err(reason)
 }
 
-/// Finds a path one folder at a time, so that nobody is asked who was not looked at before.
+/// Resolves a path one folder at a time, so that each is checked before a server could be asked.
 fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
     check(&start)?;
     let leads_out = |path: &Path| scope == PathScope::Beneath && path.is_absolute();
     if leads_out(path) {
         return Err(NoSymbol::ModuleMissing);
     }
-    // The folders from the start to where we are.
+    // The folders from the start to the current one.
     let mut at = vec![start];
     let mut left: VecDeque<OsString> = names(path);
     let mut links = 0;
@@ -210,7 +210,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
     names.map(|name| OsStr::from_bytes(name).to_owned()).collect()
 }
 
-/// What a file is, if no user's program serves it. Asks no server.
+/// The type of a file, if no user's FUSE server serves it. Asks no server.
 fn check(found: impl AsFd) -> Result<FileType, NoSymbol> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(found, "", flags, StatxFlags::TYPE).map_err(reason)?;
@@ -220,7 +220,7 @@ fn check(found: impl AsFd) -> Result<FileType, NoSymbol> {
     Ok(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 
-/// Opens a file that was found. It is the one that was looked at, whatever its name means by now.
+/// Opens a file that was found: exactly the checked one, whatever its name means by now.
 fn open_found(found: &OwnedFd) -> Result<File, NoSymbol> {
     if check(found)? != FileType::RegularFile {
         return Err(NoSymbol::NotRegularFile);
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// What a file has in it that a path leads to, one folder at a time and, which is the same, at once.
+    /// The content of the file at a path, resolved one folder at a time and at once, with the same result.
     fn walked(start: &Path, path: &str, scope: PathScope) -> Result<String, NoSymbol> {
         let start = || openat(CWD, start, FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason);
         let read = |found: OwnedFd| {

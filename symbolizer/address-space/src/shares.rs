@@ -6,10 +6,10 @@
 
 use rustc_hash::FxHashMap;
 
-/// Room of a table, by user.
+/// Shares of a bounded table, by user.
 ///
-/// A user may hold a multiple of what stays free for all others: where that is 1, one alone half of the table, the next
-/// one a quarter. So whoever comes late finds room, however greedy those before were.
+/// A user may hold a multiple of what stays free for all others: with a multiple of 1, one user alone may hold half of
+/// the table, the next one a quarter. So a late user finds room, however greedy earlier ones were.
 #[derive(Debug)]
 pub struct Shares {
     room: usize,
@@ -19,7 +19,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Of an empty table.
+    /// Shares of an empty table.
     pub fn new(room: usize, multiple: usize) -> Self {
         Self { room, multiple, used: 0, by_user: FxHashMap::default() }
     }
@@ -29,7 +29,7 @@ impl Shares {
         self.by_user.get(&user).copied().unwrap_or(0)
     }
 
-    /// Whether [`Self::take`] would.
+    /// Whether [`Self::take`] would succeed.
     pub fn allows(&self, user: u32, amount: usize) -> bool {
         let own = self.held(user).saturating_add(amount);
         let free = self.room.saturating_sub(self.used.saturating_add(amount));
@@ -44,13 +44,13 @@ impl Shares {
         }
     }
 
-    /// The user with most of it, of these.
+    /// The user with most room, among those selected.
     pub fn greediest(&self, may_be: impl Fn(u32) -> bool) -> Option<u32> {
         let users = self.by_user.iter().filter(|(user, _)| may_be(**user));
         users.max_by_key(|(user, held)| (**held, **user)).map(|(user, _)| *user)
     }
 
-    /// Takes room for a user; false, and nothing is taken, when it is more than the user's share.
+    /// Takes room for a user; false, and nothing is taken, if it exceeds the user's share.
     pub fn take(&mut self, user: u32, amount: usize) -> bool {
         let fits = self.allows(user, amount);
         if fits {

@@ -43,12 +43,12 @@ impl ProcessStatus {
     }
 }
 
-/// When a process started, in ticks since the machine did; `None` when it is gone.
+/// When a process started, in ticks since boot; `None` if it is gone.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     start_ticks_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The 22nd field, counted from behind the name, which may contain anything.
+/// The 22nd field, counted from the end of the name, which may contain anything.
 fn start_ticks_in(stat: &[u8]) -> Option<u64> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// Most users remembered; beyond it, those who owe nothing are forgotten.
+/// Most users with an account; beyond it, those without debt are dropped.
 pub(crate) const USERS_MAX: usize = 4096;
 
-/// What a user is granted.
+/// Time limits for a user.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Time at once.
+    /// Time available at once.
     pub credit: Duration,
-    /// Of what is left of the credit, work may begin.
+    /// Least credit with which work may begin.
     pub least: Duration,
-    /// One part in this many of the time that passes is regained.
+    /// One part in this many of elapsed time is regained.
     pub regained: u32,
 }
 
@@ -41,7 +41,7 @@ struct Account {
 }
 
 impl TimeAccounts {
-    /// Accounts in which nothing is spent.
+    /// Accounts without charges.
     pub fn new(terms: Terms) -> Self {
         Self { terms, accounts: FxHashMap::default() }
     }
@@ -52,7 +52,7 @@ impl TimeAccounts {
         spent + self.terms.least <= self.terms.credit
     }
 
-    /// Work for a user took this long.
+    /// Charges a user for work that took this long.
     pub fn charge(&mut self, user: u32, took: Duration, now: Instant) {
         if self.accounts.len() >= USERS_MAX {
             let regained = self.terms.regained;
@@ -65,12 +65,12 @@ impl TimeAccounts {
         account.at = now;
     }
 
-    /// True once for each account: the first time that its user is refused.
+    /// True once per account: at the first refusal.
     pub fn is_first_refusal(&mut self, user: u32) -> bool {
         self.accounts.get_mut(&user).is_some_and(|account| !std::mem::replace(&mut account.reported, true))
     }
 
-    /// Users remembered.
+    /// Number of accounts.
     #[cfg(test)]
     pub(crate) fn users(&self) -> usize {
         self.accounts.len()

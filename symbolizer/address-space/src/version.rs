@@ -10,15 +10,15 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::StatVfsMountFlags;
 
-/// Everybody but the owner of a file.
+/// Permission bits of others than the owner.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// One version of one file.
 ///
-/// Nobody chooses the time of the last change (`ctime`) or the inode of a file, and only root its owner, except on a
-/// file system that a user brought along: an image, or a FUSE server. Those are mounted without set-user-id programs,
-/// for the same reason, and are recognized by that. An owner can write to a mapped file without its times changing at
-/// once; then the version is wrong for that file, and for no other.
+/// Users cannot set the time of the last change (`ctime`) or the inode of a file, and only root can set its owner,
+/// except on a file system that a user provides: an image, or a FUSE server. Those are mounted without set-user-id
+/// programs, for the same reason, and are recognized by that. An owner can write to a mapped file without its times
+/// changing at once; then the version is wrong for that file, and for no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileVersion {
     /// File system.
@@ -33,14 +33,14 @@ pub struct FileVersion {
     pub changed_ns: i128,
     /// User that it belongs to.
     pub owner: u32,
-    /// Others than the owner may write it.
+    /// Users other than the owner can write it.
     pub writable_by_others: bool,
-    /// Its file system may be a user's, and all of this what a user wants it to be.
+    /// Its file system may be a user's, so that user may have chosen all of this.
     pub foreign: bool,
 }
 
-/// What metadata say of the version of a file: enough to tell apart what is mapped while a capture goes on. What is
-/// kept longer, or shared between users, needs a [`FileVersion`].
+/// The version of a file according to its metadata: enough to distinguish files that are mapped during a capture.
+/// Anything kept longer, or shared between users, needs a [`FileVersion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
     device: u64,
@@ -50,7 +50,7 @@ pub struct FileKey {
 }
 
 impl FileKey {
-    /// Of a file with these metadata.
+    /// The key of a file with these metadata.
     pub fn of(meta: &Metadata) -> Self {
         let modified = (meta.mtime(), meta.mtime_nsec());
         Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified }
@@ -58,7 +58,7 @@ impl FileKey {
 }
 
 impl FileVersion {
-    /// Of an open file.
+    /// The version of an open file.
     ///
     /// # Errors
     /// The system's.
@@ -77,7 +77,7 @@ impl FileVersion {
         })
     }
 
-    /// The one user whose word its content is; `None` where others have a say.
+    /// The only user who can have written its content; `None` if others could too.
     pub fn author(&self) -> Option<u32> {
         (!self.writable_by_others && !self.foreign).then_some(self.owner)
     }

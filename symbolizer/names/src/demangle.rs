@@ -15,10 +15,10 @@ const NAME_BYTES_MAX: usize = 8192;
 /// Deepest nesting of types in a C++ name.
 const DEPTH_MAX: u32 = 96;
 
-/// The readable name of a symbol; the symbol itself, cut to a bounded length, when it is not a mangled name.
+/// The readable name of a symbol; the symbol itself, cut to a bounded length, if it is not mangled.
 pub fn demangle(symbol: &str) -> String {
     let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| {
-        // What numba makes looks like C++ that does not parse, or parses as something else.
+        // Numba's names look like C++ that does not parse, or parses as something else.
         let mangled = rust(symbol).or_else(|| numba::demangle(symbol)).or_else(|| cpp(symbol));
         mangled.or_else(|| v8::label(symbol))
     });
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_name_that_expands_without_bound_stays_mangled() {
-        // b<a, a> is the first parameter; each of the others is a b of the one before, twice.
+        // b<a, a> is the first parameter; each further one is a b of the previous one, twice.
         let twice = |i: u32| format!("S_IS{0}_S{0}_E", base36(i));
         let name = |parameters| "_Z1f1bI1aS0_E".to_owned() + &(1..parameters).map(twice).collect::<String>();
         check(&name(2), "f(b<a, a>, b<b<a, a>, b<a, a> >)");

@@ -140,7 +140,7 @@ fn xla(symbol: &str) -> Option<Meaning> {
             "CompileTargetBinary" => "[compile] xla target binary",
             _ => return None,
         };
-        // Overloads call each other, and the stage is to appear once.
+        // Overloads call each other, and the stage should appear once.
         return Some(Meaning::Inner(Cow::Borrowed(stage)));
     }
     if class == "Thunk" || !class.ends_with("Thunk") {
@@ -168,19 +168,19 @@ fn is_dispatch(symbol: &str) -> bool {
         || symbol.strip_prefix("at::(anonymous namespace)::").is_some_and(|rest| rest.starts_with("wrapper_"))
 }
 
-/// The identifier at the beginning, and what follows it.
+/// The identifier at the beginning, and the rest.
 fn identifier(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }
 
-/// The name of a function: an identifier that its parameters follow, or nothing.
+/// The name of a function: an identifier followed by parameters or nothing.
 fn function(text: &str) -> Option<&str> {
     let (name, rest) = identifier(text)?;
     (rest.is_empty() || rest.starts_with('(')).then_some(name)
 }
 
-/// What follows the template arguments at the beginning, if there are any.
+/// The text after the template arguments at the beginning, if there are any.
 fn without_template(text: &str) -> Option<&str> {
     if !text.starts_with('<') {
         return Some(text);

@@ -12,12 +12,12 @@
 
 const PREFIX: &str = "__device_stub__";
 
-/// The kernel that the host's symbol of this name stands for; `None` when the name cannot be taken apart.
+/// The kernel that the host symbol of this name stands for; `None` if the name cannot be parsed.
 pub fn kernel_of_stub(symbol: &str) -> Option<String> {
     let Some(at) = symbol.find(PREFIX) else {
         return (!symbol.is_empty()).then(|| symbol.to_owned());
     };
-    // The identifier has its length before it; a symbol of C has none.
+    // The identifier is preceded by its length; a C symbol has none.
     let digits = symbol[..at].bytes().rev().take_while(u8::is_ascii_digit).count();
     let (before, length) = symbol[..at].split_at(at - digits);
     let end = if digits == 0 { symbol.len() } else { at.checked_add(length.parse().ok()?)? };
@@ -36,7 +36,7 @@ pub fn kernel_of_stub(symbol: &str) -> Option<String> {
     Some(format!("{before}{}{kernel}{behind}", kernel.len()))
 }
 
-/// The kernel of a stub by the stub's readable name; `None` when it is the name of no stub.
+/// The kernel of a stub by the stub's readable name; `None` if the name is not that of a stub.
 pub fn kernel_of_readable_stub(name: &str) -> Option<String> {
     let (before, kernel) = name.split_once(PREFIX)?;
     match kernel.strip_prefix('Z') {

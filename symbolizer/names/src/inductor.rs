@@ -16,8 +16,8 @@ pub fn generated_file(path: &str) -> Option<(&str, &str)> {
     in_folder(path.strip_suffix(".py")?)
 }
 
-/// Inductor's folder and the path in it, without extension, of the library that a kernel's code is in:
-/// `…/ab/cab….main.so`. `symbol` is the name of the kernel's function.
+/// Inductor's folder and the path in it, without extension, of the library with a kernel's code: `…/ab/cab….main.so`.
+/// `symbol` is the name of the kernel's function.
 pub fn kernel_library<'p>(path: &'p str, symbol: &str) -> Option<(&'p str, &'p str)> {
     let is_kernel = symbol == "kernel" || symbol.starts_with("kernel.") || symbol.starts_with("kernel(");
     in_folder(path.strip_suffix(".so").filter(|_| is_kernel)?)

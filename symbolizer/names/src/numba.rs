@@ -18,12 +18,12 @@ use std::fmt::Write as _;
 /// Parts of a path: module, class and nested functions.
 const PARTS_MAX: usize = 64;
 
-/// What stands before names of entries: those of `@cfunc`, and the loops of `@vectorize` and `prange`.
+/// Prefixes of names of entries: those of `@cfunc`, and the loops of `@vectorize` and `prange`.
 const ENTRIES: [&str; 2] = ["cfunc.", "__gufunc__."];
 
-/// The path of the function in Python, as `__main__.hot`; `None` for what numba did not make.
+/// The path of the function in Python, like `__main__.hot`; `None` for names that are not numba's.
 pub(crate) fn demangle(symbol: &str) -> Option<String> {
-    // Entries for C and for ufuncs have a word of their own before the name.
+    // Entries for C and for ufuncs have an extra word before the name.
     let (entry, symbol) =
         ENTRIES.iter().find_map(|entry| Some((*entry, symbol.strip_prefix(entry)?))).unwrap_or(("", symbol));
     let name = symbol.strip_prefix("_Z")?;
@@ -49,15 +49,15 @@ pub(crate) fn demangle(symbol: &str) -> Option<String> {
     (!nested || rest.starts_with('E')).then(|| format!("{entry}{path}"))
 }
 
-/// The text behind its length, and what follows.
+/// The text after its length, and the rest.
 fn counted(text: &str) -> Option<(&str, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let length: usize = text[..digits].parse().ok()?;
     text[digits..].split_at_checked(length).filter(|(part, _)| !part.is_empty())
 }
 
-/// A part as Python writes it: `_3clocals_3e` is `<locals>`. Other escapes stay, since `_ab` may be what the source
-/// says: numba does not escape its escape.
+/// A part in Python's spelling: `_3clocals_3e` is `<locals>`. Other escapes stay, since `_ab` may be in the source:
+/// numba does not escape its escape character.
 fn written(part: &str) -> String {
     match part.strip_prefix("_3c").and_then(|rest| rest.strip_suffix("_3e")) {
         Some(word) if word.bytes().all(|letter| letter.is_ascii_lowercase()) => format!("<{word}>"),
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_compiled_function_has_its_name_in_python() {
-        // As numba 0.68.1 named them.
+        // Names from numba 0.68.1.
         let of_array = "B38c8tJTIeFIjxB2IKSgI4CrvQClQZ6FczSBAA_3dE5ArrayIdLi1E1C7mutable7alignedEx";
         check(&format!("_ZN8__main__3hotB2v1{of_array}"), Some("__main__.hot"));
         check(&format!("_ZN7cpython8__main__3hotB2v1{of_array}"), Some("cpython.__main__.hot"));

@@ -4,15 +4,15 @@
 //! the builtin that runs its bytecode, and the builtin's name means nothing to the author of the function. Does not:
 //! name the function; that name is in V8's heap.
 
-/// What each frame of an interpreted function is a frame of (`src/builtins/x64/builtins-x64.cc`,
+/// Symbol of all frames of interpreted functions (`src/builtins/x64/builtins-x64.cc`,
 /// `Generate_InterpreterEntryTrampoline`): bytecode handlers return to it, however the function was entered.
 const ENTRIES: [&str; 2] =
     ["Builtins_InterpreterEntryTrampoline", "Builtins_InterpreterEntryTrampolineForProfiling"];
 
-/// What an interpreted function is called.
+/// Label of an interpreted function.
 const INTERPRETED: &str = "[interpreted JavaScript]";
 
-/// The label for a symbol that stands for any function of JavaScript; `None` for all others.
+/// The label for a symbol shared by all JavaScript functions; `None` for others.
 pub(crate) fn label(symbol: &str) -> Option<String> {
     ENTRIES.contains(&symbol).then(|| INTERPRETED.to_owned())
 }
@@ -28,7 +28,7 @@ mod tests {
         };
         check("Builtins_InterpreterEntryTrampoline", Some("[interpreted JavaScript]"));
         check("Builtins_InterpreterEntryTrampolineForProfiling", Some("[interpreted JavaScript]"));
-        // What it runs, and code that was compiled, have names of their own.
+        // The functions that it runs, and compiled code, have their own names.
         for symbol in [
             "Builtins_LdaGlobalHandler",
             "Builtins_JSEntryTrampoline",

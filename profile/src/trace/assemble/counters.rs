@@ -16,10 +16,10 @@ use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
-/// A counter: its process, what is counted, and of what.
+/// A counter: its process, metric, and context.
 type CounterKey = (u32, Metric, NodeId);
 
-/// Values of counters by time, and what is lost of them.
+/// Values of counters by time, and their losses.
 #[derive(Default)]
 pub(super) struct RecordedCounters {
     events: Vec<(CounterKey, RecordedEvent)>,
@@ -30,7 +30,7 @@ impl RecordedCounters {
         self.events.push(((pid, metric, node), event));
     }
 
-    /// Gives each trace its own.
+    /// Distributes them to the traces.
     pub(super) fn place(self, profile: &Profile, traces: &mut [(u32, Trace)]) {
         let mut names: FxHashMap<CounterKey, String> = FxHashMap::default();
         let places: FxHashMap<u32, usize> = (0..).zip(&*traces).map(|(at, (pid, _))| (*pid, at)).collect();
@@ -39,7 +39,7 @@ impl RecordedCounters {
             let Some((_, trace)) = traces.get_mut(places.get(&pid).copied().unwrap_or(0)) else { return };
             let name = names.entry(key).or_insert_with(|| name(profile, metric, node));
             match event.kind {
-                // What is lost of a counter is not lost of the work of a step, which is why it has no lane.
+                // Lost values of a counter are not lost work of a step, so it has no lane.
                 RecordedKind::Gap => {
                     trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), event.position);
                 }
@@ -64,7 +64,7 @@ fn step(trace: &mut Trace, pid: u32, metric: Metric, name: &str, event: &Recorde
     count_pushed(trace, pushed);
 }
 
-/// As the sums of the profile call it by time.
+/// The same name as the profile's sums over time have.
 fn name(profile: &Profile, metric: Metric, node: NodeId) -> String {
     let of = profile.frames.get(profile.tree.node(node).frame).label(&profile.strings, false);
     format!("{metric} {of}")

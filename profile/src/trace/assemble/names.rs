@@ -13,7 +13,7 @@ use crate::intern::StrId;
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
-/// The names of the contexts that came up so far.
+/// The names of the contexts so far.
 #[derive(Default)]
 pub(super) struct ContextNames(FxHashMap<NodeId, StrId>);
 
@@ -34,8 +34,8 @@ impl ContextNames {
         name
     }
 
-    /// The name of work: of copies and fills as traces of all tools have it (`Memcpy HtoD`), since those tell them from
-    /// kernels by it.
+    /// The name of work: copies and fills are named as in traces of all tools (`Memcpy HtoD`), which distinguish them
+    /// from kernels by it.
     pub(super) fn work(&mut self, trace: &mut Trace, profile: &Profile, event: &RecordedEvent) -> StrId {
         let name = self.name(trace, profile, event.node);
         if !matches!(event.kind, RecordedKind::Copy | RecordedKind::Fill) {

@@ -19,19 +19,19 @@ use crate::ledger::Stage;
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
-/// Training steps and their threads, by the place that they end at.
+/// Training steps and their threads, by the place of their end.
 #[derive(Default)]
 pub(super) struct RecordedSteps(BTreeMap<NodeId, Vec<(ThreadKey, RecordedEvent)>>);
 
 impl RecordedSteps {
-    /// A step; one whose end is not known has no length that any table could use.
+    /// Adds a step. Without a known end it has no length that any table could use.
     pub(super) fn take(&mut self, trace: &mut Trace, thread: ThreadKey, event: &RecordedEvent) {
         if has_end(trace, event) {
             self.0.entry(event.node).or_default().push((thread, *event));
         }
     }
 
-    /// Steps of a process follow each other at one place: the one with most of them (the first of several). Steps at
+    /// Steps of a process are consecutive at one place: the one with most of them (the first of several). Steps at
     /// other places, of a second optimizer or thread, are ranges.
     pub(super) fn place(self, trace: &mut Trace, names: &mut ContextNames, profile: &Profile) {
         let most = self.0.iter().max_by_key(|(_, steps)| (steps.len(), Reverse(steps[0].1.start)));
@@ -48,19 +48,19 @@ impl RecordedSteps {
     }
 }
 
-/// A range; one whose end is not known has no length that any table could use.
+/// Adds a range. Without a known end it has no length that any table could use.
 pub(super) fn range(trace: &mut Trace, thread: ThreadKey, name: StrId, event: &RecordedEvent) {
     if has_end(trace, event) {
         add(trace, thread, HostKind::Annotation, name, event);
     }
 }
 
-/// An operator, of which no end is watched.
+/// An operator, whose end is not watched.
 pub(super) fn operator(trace: &mut Trace, thread: ThreadKey, name: StrId, event: &RecordedEvent) {
     add(trace, thread, HostKind::Operator, name, event);
 }
 
-/// Time off the CPU, and who ended it.
+/// Time off the CPU, and its wake-up.
 pub(super) fn off_cpu(trace: &mut Trace, thread: ThreadKey, name: StrId, event: &RecordedEvent) {
     if !has_end(trace, event) {
         return;
@@ -80,7 +80,7 @@ pub(super) fn off_cpu(trace: &mut Trace, thread: ThreadKey, name: StrId, event: 
     count_pushed(trace, pushed);
 }
 
-/// Whether the end of a span is known; counts it where it is not.
+/// Whether the end of a span is known; counts it if not.
 fn has_end(trace: &mut Trace, event: &RecordedEvent) -> bool {
     let ends = matches!(event.end, End::After(_));
     if !ends {

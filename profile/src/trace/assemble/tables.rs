@@ -9,7 +9,7 @@ use super::super::recorded::NotTraced;
 use crate::intern::Id;
 use crate::ledger::Stage;
 
-/// A thread, as the kernel numbers it.
+/// A thread by its kernel ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ThreadKey {
     pub(super) pid: u32,
@@ -23,7 +23,7 @@ impl ThreadKey {
     }
 }
 
-/// Counts what a table has no room for.
+/// Counts rows without room.
 pub(super) fn count_pushed<T>(trace: &mut Trace, pushed: Option<T>) -> Option<T> {
     if pushed.is_none() {
         trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), 1);

@@ -49,7 +49,7 @@ fn assembled(lines: &str) -> Vec<(u32, Trace)> {
     assemble(&profile, &LANES, events)
 }
 
-/// Waits of the trace of process 7: who waits for what, and how sure that is.
+/// Waits of the trace of process 7: waiter, target, and basis.
 fn check(lines: &str, expect: &[&str]) {
     let traces = assembled(lines);
     let trace = &traces[0].1;
@@ -118,8 +118,8 @@ fn work_behind_a_stream_wait_waits_for_recorded_work() {
 
 #[test]
 fn work_of_graphs_waits_for_the_nodes_before_it() {
-    // Two copies of one graph: first, two branches, and what comes after both. The second branch ends last in the
-    // first launch, the first one in the second.
+    // Two copies of one graph: first, two branches, and the node after both. The second branch ends last in the first
+    // launch, the first one in the second.
     check(
         "launch 0 10+1 #1 s700 cuGraphLaunch
          kernel 1 20+10 <1 p1 n91 first
@@ -150,7 +150,7 @@ fn work_of_graphs_waits_for_the_nodes_before_it() {
             "short waits for first ByOrder",
         ],
     );
-    // Where the work of a node is missing, nobody knows what the next one waited for.
+    // If the work of a node is missing, it is unknown what the next one waited for.
     check(
         "kernel 1 20+10 <1 p2 n92 one
          kernel 1 40+10 <1 p4 n94 last

@@ -23,35 +23,35 @@ use crate::frame::{BACKWARD, short_labels};
 pub use siblings::may_be_joined;
 pub use wrapper::is_wrapper;
 
-/// A frame with at least this share of the first of its chain belongs to the chain, percent. Less than a column of
-/// most screens is lost from sight beside it.
+/// A frame with at least this share of the first of its chain belongs to the chain, percent. On most screens the rest
+/// is less than a column.
 pub const SAME_PERCENT: u64 = 98;
 
 /// Frames that are worth a fold.
 pub const LEAST: usize = 2;
 
-/// Frames that a folded box names.
+/// Frames named by a folded box.
 pub const NAMED: usize = 3;
 
-/// Which way a tree grows.
+/// Direction in which a tree grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orientation {
     /// Callees below callers.
     TopDown,
-    /// Callers below functions: the functions themselves stay boxes, and the nearest callers say most.
+    /// Callers below functions: the functions themselves stay boxes, and the nearest callers are most informative.
     BottomUp,
 }
 
-/// What is folded.
+/// What to fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// Which way the tree grows.
     pub growth: Orientation,
     /// Whether trunks become one box each.
     pub trunks: bool,
-    /// Whether a trunk may begin with the root: not where the root is drawn without a name.
+    /// Whether a trunk may begin with the root: false if the root is drawn without a name.
     pub from_root: bool,
-    /// What is called by the box of this node, where it is not the root, is listed: not joined.
+    /// The callees of this node's box, unless it is the root, are listed and not joined.
     pub listed: u32,
 }
 
@@ -64,30 +64,30 @@ impl Default for Fold {
 /// A folded tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FoldedTree {
-    /// The boxes that are drawn.
+    /// The drawn boxes.
     pub tree: FlameTree,
-    /// By node of the tree as it is: its box.
+    /// By node of the original tree: its box.
     box_of: Vec<u32>,
-    /// By box: its first node and its last; the same where no chain is folded.
+    /// By box: its first node and its last; equal if no chain is folded.
     nodes_of: Vec<(u32, u32)>,
-    /// By box: whether it stands for siblings that differ by a number.
+    /// By box: whether it represents siblings that differ by a number.
     joins: Vec<bool>,
 }
 
 impl FoldedTree {
-    /// Folds a tree. Frames for which `keep` holds stay boxes of their own.
+    /// Folds a tree. Frames for which `keep` holds stay separate boxes.
     pub fn of(tree: &FlameTree, fold: Fold, keep: impl Fn(&FlameNode) -> bool) -> Self {
         let is_function = |node: &FlameNode| fold.growth == Orientation::BottomUp && node.parent == 0;
         let keep = |node: &FlameNode| keep(node) || is_function(node);
         FoldRun { tree, fold, keep }.run()
     }
 
-    /// The tree as it is: every node is a box.
+    /// The original tree: every node is a box.
     pub fn nothing(tree: &FlameTree) -> Self {
         Self::of(tree, Fold::default(), |_| true)
     }
 
-    /// The box of a node of the tree as it is.
+    /// The box of a node of the original tree.
     pub fn box_of(&self, node: u32) -> u32 {
         self.box_of.get(node as usize).copied().unwrap_or(0)
     }
@@ -102,18 +102,18 @@ impl FoldedTree {
         self.nodes_of.get(place as usize).map_or(0, |(_, last)| *last)
     }
 
-    /// Whether a box stands for a trunk.
+    /// Whether a box represents a trunk.
     pub fn is_trunk(&self, place: u32) -> bool {
         self.first_of(place) != self.last_of(place)
     }
 
-    /// Whether a box stands for siblings that differ by a number.
+    /// Whether a box represents siblings that differ by a number.
     pub fn joins(&self, place: u32) -> bool {
         self.joins.get(place as usize).copied().unwrap_or(false)
     }
 }
 
-/// Nodes that one box stands for, all of them called by what one box stands for.
+/// Nodes represented by one box, all called from one box.
 #[derive(Clone, Debug, Default)]
 struct NodeGroup {
     nodes: Vec<u32>,
@@ -127,15 +127,15 @@ impl NodeGroup {
     }
 }
 
-/// What is called by a box.
+/// The callees of a box.
 #[derive(Debug, Default)]
 struct Callees {
     boxes: Vec<NodeGroup>,
-    /// Wrappers on the way there.
+    /// Wrappers on the way to them.
     wrappers: Vec<u32>,
 }
 
-/// A box of a chain, with what it calls beside the next one.
+/// A box of a chain, with its callees other than the next one.
 struct Link {
     of: NodeGroup,
     callees: Callees,
@@ -189,19 +189,19 @@ impl<K: Fn(&FlameNode) -> bool> FoldRun<'_, K> {
         of.nodes.iter().fold(0, |sum, &at| sum.saturating_add(self.node(at).inclusive))
     }
 
-    /// Whether a node has no box: it only hands calls on, and has little time of its own.
+    /// Whether a node has no box: it only passes calls on, and has little time of its own.
     fn is_left_out(&self, at: u32) -> bool {
         let node = self.node(at);
         let hands_on = self.fold.growth == Orientation::BottomUp || node.exclusive <= node.inclusive / 2;
         hands_on && is_wrapper(node.kind, &node.label) && !(self.keep)(node)
     }
 
-    /// What nodes call, wrappers left out: the same name once, and what differs by a number together.
+    /// The callees of nodes, without wrappers: equal names merged, and names that differ by a number joined.
     fn callees(&self, of: &[u32]) -> Callees {
         let mut callees = Callees::default();
         let mut open: Vec<u32> = of.iter().rev().copied().collect();
         let mut found: Vec<u32> = Vec::new();
-        // Depth first, so that what a wrapper calls takes its place.
+        // Depth first, so that the callees of a wrapper take its place.
         while let Some(at) = open.pop() {
             let is_box = of.binary_search(&at).is_err();
             if is_box && !self.is_left_out(at) {
@@ -226,7 +226,7 @@ impl<K: Fn(&FlameNode) -> bool> FoldRun<'_, K> {
         callees
     }
 
-    /// Nodes with the same name together, in the order of the tree.
+    /// Merges nodes with the same name, in the order of the tree.
     fn by_name(&self, nodes: &[u32]) -> Vec<NodeGroup> {
         let mut named: BTreeMap<(&str, &str, FrameKind), NodeGroup> = BTreeMap::new();
         for &at in nodes {
@@ -243,7 +243,7 @@ impl<K: Fn(&FlameNode) -> bool> FoldRun<'_, K> {
         boxes
     }
 
-    /// Boxes whose names differ by a number together, where the first of them stood.
+    /// Joins boxes whose names differ by a number, at the place of the first.
     fn by_number(&self, boxes: Vec<NodeGroup>) -> Vec<NodeGroup> {
         let pattern = |of: &NodeGroup| {
             let node = self.node(of.first());
@@ -267,7 +267,7 @@ impl<K: Fn(&FlameNode) -> bool> FoldRun<'_, K> {
         out
     }
 
-    /// `first`, and the boxes below it that have its value, as far as they may be one box with it. Never empty.
+    /// `first`, and the boxes below it with its value, as far as they may be merged with it. Never empty.
     fn trunk(&self, first: NodeGroup) -> Vec<Link> {
         let whole = self.value(&first);
         let mut trunk = vec![Link { callees: self.callees(&first.nodes), of: first }];
@@ -309,12 +309,12 @@ impl<K: Fn(&FlameNode) -> bool> FoldRun<'_, K> {
         node
     }
 
-    /// One box of a chain. Its kind is that of the frame where it leads; among callers, of the nearest one.
+    /// One box of a chain. Its kind is that of its last frame; among callers, of the nearest one.
     fn chain(&self, chain: &[Link]) -> FlameNode {
         let frames: Vec<FlameNode> = chain.iter().map(|link| self.merged(&link.of)).collect();
         let mut node = frames[0].clone();
         node.exclusive = frames.iter().fold(0, |sum, frame| sum.saturating_add(frame.exclusive));
-        // That it is everything, its width says.
+        // The width of the root shows that it is everything.
         let named = &frames[usize::from(frames[0].kind == FrameKind::Root)..];
         node.label = names(named, self.fold.growth);
         node.detail = named.iter().map(|frame| frame.label.as_str()).collect::<Vec<_>>().join(" → ");
@@ -334,7 +334,7 @@ fn is_same(value: u64, whole: u64) -> bool {
     value > 0 && u128::from(value) * 100 >= u128::from(whole) * u128::from(SAME_PERCENT)
 }
 
-/// Whether a frame says what the program does.
+/// Whether a frame shows what the program does.
 pub fn names_work(frame: &FlameNode) -> bool {
     let by_kind = matches!(
         frame.kind,
@@ -343,13 +343,13 @@ pub fn names_work(frame: &FlameNode) -> bool {
     by_kind && !is_wrapper(frame.kind, &frame.label)
 }
 
-/// Whether a frame says what the frames below it are of: a process, a thread, the backward pass.
+/// Whether a frame is a heading for those below it: a process, a thread, the backward pass.
 pub fn is_heading(kind: FrameKind, label: &str) -> bool {
     matches!(kind, FrameKind::Process | FrameKind::Thread) || kind == FrameKind::Operator && label == BACKWARD
 }
 
-/// The headings of a chain, the names nearest to where it leads that say most, code of the program before native code,
-/// and its last one, where ways part or time is spent; and how many frames there are where some are not named.
+/// The headings of a chain, the most informative names nearest to its end, code of the program before native code, and
+/// the last one, if calls branch or time is spent there; and the number of frames if some are not named.
 fn names(frames: &[FlameNode], growth: Orientation) -> String {
     let headings = frames.iter().take_while(|frame| is_heading(frame.kind, &frame.label)).count();
     let (headings, frames) = frames.split_at(headings);

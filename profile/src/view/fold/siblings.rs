@@ -10,21 +10,21 @@ use std::collections::BTreeSet;
 
 use super::FrameKind;
 
-/// Numbers of one place that are listed; more are given as the first and the last.
+/// Numbers that are listed for one place; with more, only the first and the last.
 const LISTED: usize = 4;
 
-/// Whether frames of this kind and name may be joined with their siblings: layers, and ranges that programs name.
+/// Whether frames of this kind and name may be joined with their siblings: layers, and ranges named by programs.
 pub fn may_be_joined(kind: FrameKind, label: &str) -> bool {
     kind == FrameKind::Layer || label.starts_with("[range] ")
 }
 
-/// A name with `#` for each number that stands alone; `None` where it has none.
+/// A name with `#` for each separate number; `None` if it has none.
 pub(super) fn pattern(label: &str) -> Option<String> {
     let parts = parts(label);
     (parts.len() > 1).then(|| parts.iter().map(|(text, _)| *text).collect::<Vec<_>>().join("#"))
 }
 
-/// The name of several of one pattern: `h.{0..11} ×12`.
+/// The joint name of several with one pattern: `h.{0..11} ×12`.
 pub(super) fn joined(labels: &[&str]) -> String {
     let all: Vec<Vec<(&str, &str)>> = labels.iter().map(|label| parts(label)).collect();
     let Some(first) = all.first() else { return String::new() };
@@ -50,7 +50,7 @@ fn set(numbers: &[&str]) -> String {
     }
 }
 
-/// Whether each number is one more than that before it.
+/// Whether each number is one more than the previous one.
 fn follow(numbers: &[&str]) -> bool {
     let value = |number: &str| number.parse::<u64>().ok();
     numbers
@@ -58,7 +58,7 @@ fn follow(numbers: &[&str]) -> bool {
         .all(|two| value(two[0]).zip(value(two[1])).is_some_and(|(a, b)| a.checked_add(1) == Some(b)))
 }
 
-/// The texts of a name, each with the number behind it; that of the last is empty.
+/// The texts of a name, each with the number after it; empty for the last.
 fn parts(label: &str) -> Vec<(&str, &str)> {
     let mut parts = Vec::new();
     let (mut from, mut rest) = (0, label);

@@ -130,7 +130,7 @@ all 1000
 
 #[test]
 fn wrappers_are_left_out_and_what_meets_is_one() {
-    // The same code, once from a whole stack and once from one without its native beginning.
+    // The same code, from a complete stack and from one without its native beginning.
     let threads = "
 all 100
   #python 100

@@ -6,7 +6,7 @@
 
 use super::FrameKind;
 
-/// Native functions that are the start of a process or thread, or hand a call on: whole names.
+/// Native functions that start a process or thread, or pass a call on: complete names.
 const NATIVE: &[&str] = &[
     // The start of a process or thread.
     "_start",
@@ -52,7 +52,7 @@ const NATIVE: &[&str] = &[
     "_PyVectorcall_Call",
 ];
 
-/// Native functions by how their names begin: those behind it are template arguments and parameters.
+/// Prefixes of native functions, followed by template arguments and parameters.
 const NATIVE_BEGINNINGS: &[&str] = &[
     "__libc_start_main@",
     "at::internal::invoke_parallel",
@@ -63,7 +63,7 @@ const NATIVE_BEGINNINGS: &[&str] = &[
     "void at::internal::invoke_parallel",
     "void at::parallel_for",
     "std::_Function_handler<",
-    // CPython's calls, of which there is one for each form of arguments.
+    // CPython's calls, with one function for each form of arguments.
     "method_vectorcall",
     "cfunction_vectorcall",
     "std::rt::lang_start",
@@ -75,10 +75,10 @@ const NATIVE_BEGINNINGS: &[&str] = &[
     "std::sys::backtrace::__rust_begin_short_backtrace",
 ];
 
-/// How the C++ library begins a thread and calls a function object, by what is in the name.
+/// Parts of the names by which the C++ library begins a thread and calls a function object.
 const NATIVE_PARTS: &[&str] = &["thread::_Invoker<", "thread::_State_impl<", " std::__invoke"];
 
-/// Functions of Python, each behind the module that it is in.
+/// Functions of Python, each with its module.
 const PYTHON: &[&str] = &[
     "module.py:Module._wrapped_call_impl",
     "module.py:Module._call_impl",
@@ -96,7 +96,7 @@ const PYTHON: &[&str] = &[
     "<frozen importlib._bootstrap>:_call_with_frames_removed",
 ];
 
-/// What decorators call the function that stands for the decorated one.
+/// Names that decorators give to their wrapper functions.
 const DECORATORS: &[&str] = &[
     "<locals>.wrapper",
     "<locals>.wrapped",
@@ -107,13 +107,13 @@ const DECORATORS: &[&str] = &[
     "<locals>.maybe_fallback",
 ];
 
-/// Whether a frame only hands a call on. `label` may have a line at its end.
+/// Whether a frame only passes a call on. `label` may have a line at its end.
 pub fn is_wrapper(kind: FrameKind, label: &str) -> bool {
     match kind {
         FrameKind::Python => is_python_wrapper(label),
         FrameKind::Native | FrameKind::Unresolved if is_unnamed_in_library(label) => true,
         FrameKind::Native => {
-            // Clones that compilers make: `invoke_parallel [clone ._omp_fn.0]`, `pymain_run_python.constprop.0`.
+            // Clones made by compilers: `invoke_parallel [clone ._omp_fn.0]`, `pymain_run_python.constprop.0`.
             let name = label.split([' ', '.']).next().unwrap_or_default();
             NATIVE.contains(&name)
                 || NATIVE_BEGINNINGS.iter().any(|begins| label.starts_with(begins))
@@ -124,7 +124,7 @@ pub fn is_wrapper(kind: FrameKind, label: &str) -> bool {
     }
 }
 
-/// Code without a name in a library that only begins threads and calls what it is given: those of C and of C++.
+/// Unnamed code in a library that only begins threads and calls what it is given: those of C and of C++.
 fn is_unnamed_in_library(label: &str) -> bool {
     let library = label.split_once("+0x").map_or("", |(library, _)| library);
     library == "libc.so.6" || library.starts_with("libstdc++.so.6")

@@ -65,7 +65,7 @@ impl MergedTree {
         workers
     }
 
-    /// Whose threads most of a box's own value is of, where it is one of hidden frames; and how much of it.
+    /// The kind of threads with most of a box's own value, if that is of hidden frames; and how much of it.
     pub(crate) fn workers(&self, node: u32) -> Option<(WorkerKind, u64)> {
         let sums = self.workers.get(&node)?;
         let most = WorkerKind::ALL.into_iter().max_by_key(|kind| sums[*kind as usize])?;

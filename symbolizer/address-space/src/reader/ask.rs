@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use super::protocol::{ANSWER_BYTES, ReplyHeader, Request};
 use crate::worker::{Worker, WorkerFailure, send};
 
-/// Longest wait for a reader that has work but no CPU; then it is replaced. A process that waits for a page is not
-/// running.
+/// Longest wait for a reader that has work but no CPU; then it is replaced. A process that waits for a page does not
+/// count as running.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Has a reader read. An answer with its bytes in `into`.
+/// Makes a reader read. On success the bytes are in `into`.
 pub(super) fn ask(
     reader: &Worker,
     request: Request,
@@ -36,7 +36,7 @@ pub(super) fn ask(
         }
         let read = match done {
             Some(done) => socket.read(into.get_mut(done..length).ok_or(WorkerFailure::Ended)?),
-            // Usually all comes together.
+            // Usually all bytes arrive together.
             None => {
                 let parts = &mut [IoSliceMut::new(&mut header[received..]), IoSliceMut::new(into)];
                 socket.read_vectored(parts)

@@ -41,22 +41,22 @@ use suspects::{Identity, Suspects, is_charged};
 
 /// Longest wait for an answer. A page of a slow disk takes a tenth of it.
 pub const DEADLINE: Duration = Duration::from_millis(250);
-/// Who reads: the pipeline, the scan with its helpers, and the two that look for device code. Each of the others may
-/// take [`ask::PATIENCE`].
+/// Clients: the pipeline, the scan with its helpers, and the two readers of device code. Each of the others may take
+/// [`ask::PATIENCE`].
 const TERMS: Terms = Terms { workers_max: 4, answer_max: DEADLINE, wait_max: Duration::from_secs(10) };
-/// What is read is not looked at: nobody's bytes do anything to a reader.
+/// The reader does not interpret the bytes, so their author does not matter.
 const AUTHOR: Author = Author::user(0);
-/// Readers that do not end: from this many on, only what has answered before is read.
+/// Stuck readers: from this many on, only processes that have answered before are read.
 const STUCK_MAX: usize = 8;
 /// From this many on, nothing is read.
 const STUCK_AT_ALL_MAX: usize = 32;
 
-/// Where everything goes through.
+/// State shared by all reads.
 #[derive(Debug)]
 struct ReaderState {
     pool: Pool,
     suspects: Mutex<Suspects>,
-    /// Something is known against somebody.
+    /// Some process or user is suspect.
     suspicion: AtomicBool,
     silent: AtomicU64,
     refused: AtomicU64,
@@ -64,13 +64,13 @@ struct ReaderState {
 
 static DOOR: OnceLock<ReaderState> = OnceLock::new();
 
-/// A process whose memory or files are to be read. Made before the first read: who it is could not be found out once it
-/// is gone, and it must answer for what it cost.
+/// A process whose memory or files are to be read. Created before the first read: its identity cannot be determined
+/// once it is gone, and it must be charged for its cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject(Identity);
 
 impl Subject {
-    /// Looks a process up. One that is gone is like no other.
+    /// Looks a process up. A process that is gone equals no other.
     pub fn of(pid: u32) -> Self {
         if !is_installed() {
             return Self(Identity { pid, started: u64::MAX, user: u32::MAX });
@@ -81,7 +81,7 @@ impl Subject {
 }
 
 /// From now on, reads of other processes go through a process that `launch` starts and that calls [`serve()`]. Starts
-/// the first one at once, on a thread of its own. Only the first call counts.
+/// the first one at once, on a separate thread. Only the first call counts.
 pub fn install(launch: Launch) {
     let door = ReaderState {
         pool: Pool::new(launch, TERMS),
@@ -98,17 +98,17 @@ pub fn install(launch: Launch) {
     }
 }
 
-/// Whether reads go through a process of their own.
+/// Whether reads go through a separate process.
 pub fn is_installed() -> bool {
     DOOR.get().is_some()
 }
 
-/// What the user should know since the last time.
+/// Notices since the last call.
 pub fn take_notices() -> Vec<String> {
     DOOR.get().map(|door| door.suspects().take_notices()).unwrap_or_default()
 }
 
-/// How many processes did not answer, and how many reads were refused for that.
+/// Number of processes that did not answer, and of reads refused because of that.
 pub fn gaps() -> [(&'static Reason, u64); 2] {
     let count =
         |of: fn(&ReaderState) -> &AtomicU64| DOOR.get().map_or(0, |door| of(door).load(Ordering::Relaxed));
@@ -118,8 +118,8 @@ pub fn gaps() -> [(&'static Reason, u64); 2] {
     ]
 }
 
-/// Fills `into` with the memory of a process at `address`, from its open `/proc/PID/mem`. `answered`: this file gave
-/// an answer before.
+/// Fills `into` with the memory of a process at `address`, from its open `/proc/PID/mem`. `answered`: a read of this
+/// file was answered before.
 ///
 /// # Errors
 /// Why not.
@@ -139,7 +139,7 @@ pub fn read_memory(
     })
 }
 
-/// As [`read_memory`], but on this thread, which may have to wait forever: for what is true for microseconds only, of
+/// Like [`read_memory`], but on this thread, which may block forever: for data that is valid only for microseconds, of
 /// a process that has answered before.
 ///
 /// # Errors
@@ -154,7 +154,7 @@ pub fn read_memory_here(
     fill(address, into, |at, into| Ok(memory.read_at(into, at)))
 }
 
-/// Fills `into` by reads that may each give less.
+/// Fills `into` by reads that may each return less.
 fn fill(
     address: u64,
     into: &mut [u8],
@@ -168,7 +168,7 @@ fn fill(
     while done < into.len() {
         let at = address.checked_add(done as u64).ok_or(ReadError::Unmapped)?;
         match read(at, &mut into[done..])? {
-            // End of file at any address means that the address space has no users any more.
+            // End of file at any address means that the address space has no users left.
             Ok(0) => return Err(ReadError::Gone),
             Ok(n) => done += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -183,7 +183,7 @@ fn fill(
 /// touch the memory of the process or wait for its lock.
 ///
 /// # Errors
-/// As of opening and reading; [`io::ErrorKind::TimedOut`] with the [`ReadError`] when that is not done.
+/// As of opening and reading; [`io::ErrorKind::TimedOut`] with the [`ReadError`] if the read is refused.
 pub fn read_proc(subject: &Subject, name: &str, longest: u64) -> io::Result<Vec<u8>> {
     let Subject(Identity { pid, .. }) = subject;
     let file = File::open(format!("/proc/{pid}/{name}"))?;
@@ -216,7 +216,7 @@ impl ReaderState {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has one piece read.
+    /// Reads one piece through a reader.
     fn read(
         &self,
         Subject(who): &Subject,
@@ -254,8 +254,8 @@ impl ReaderState {
         }
     }
 
-    /// Whether a process may be read. `is_bounded`: by a reader that is given up if it does not answer. A process that
-    /// did not answer is asked again by such a one only, and only while none is stuck: each time might cost another.
+    /// Whether a process may be read. `is_bounded`: by a reader that is abandoned if it does not answer. A process that
+    /// did not answer is only read by such a reader, and only while none is stuck: each attempt may cost another one.
     fn check(&self, who: Identity, answered: bool, is_bounded: bool) -> Result<(), ReadError> {
         if !self.suspicion.load(Ordering::Relaxed) {
             return Ok(());

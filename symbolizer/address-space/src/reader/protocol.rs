@@ -12,27 +12,27 @@
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a request.
 pub(super) const REQUEST_BYTES: usize = 12;
-/// Bytes before those that were read.
+/// Size of the header of an answer.
 pub(super) const ANSWER_BYTES: usize = 12;
 
-/// What to read.
+/// A read request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Where; `None`: from where the file is.
+    /// Position; `None`: the file's current one.
     pub(super) position: Option<u64>,
-    /// How much, at most [`PIECE_BYTES`].
+    /// Length, at most [`PIECE_BYTES`].
     pub(super) length: usize,
 }
 
-/// What precedes the bytes of an answer.
+/// Header of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplyHeader {
     /// The system's error, or 0.
     pub(super) error: u32,
     /// How many bytes follow.
     pub(super) length: u32,
-    /// How long the system call took; where that would be charged, less what of it was waiting for a CPU, which is
-    /// nobody's fault.
+    /// Duration of the system call; if long enough to be charged, without the time waiting for a CPU, which is nobody's
+    /// fault.
     pub(super) microseconds: u32,
 }
 

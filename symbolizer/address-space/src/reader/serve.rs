@@ -25,14 +25,14 @@ const BOUNDS: Bounds = Bounds { files: 16, memory: 1 << 30, written: 0 };
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
-/// The privileges cannot be given up, or the socket fails.
+/// The privileges cannot be dropped, or the socket fails.
 pub fn serve() -> io::Result<()> {
-    // Nobody could not open it.
+    // The user `nobody` could not open it.
     let cpu_wait = CpuWaitClock::of_this_thread();
     worker::give_up_privileges(&BOUNDS)?;
     worker::limit_threads()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
+    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
     let _ = worker::enter(false);
     worker::ready(&socket)?;
     answer_all(&socket, &cpu_wait)
@@ -53,7 +53,7 @@ pub(super) fn answer_all(socket: &UnixStream, cpu_wait: &CpuWaitClock) -> io::Re
         drop(file);
         let (error, length) = match read {
             Ok(length) => (0, length),
-            // An error without a number is none of the system's.
+            // An error without a number does not come from the system.
             Err(error) => (error.raw_os_error().map_or(u32::MAX, i32::unsigned_abs), 0),
         };
         let answer = ReplyHeader { error, length: length as u32, microseconds };

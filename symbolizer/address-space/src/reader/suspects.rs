@@ -18,10 +18,10 @@ use super::DEADLINE;
 use crate::read_error::ReadError;
 use crate::time_account::{Terms, TimeAccounts};
 
-/// What a user's reads may wait in all: three deadlines at once.
+/// Longest total wait for reads of one user: three deadlines at once.
 const WAITING: Terms =
     Terms { credit: Duration::from_millis(750), least: Duration::from_millis(125), regained: 50 };
-/// A process that did not answer is asked again after this time, and after twice the time whenever it is silent again.
+/// A process that did not answer is asked again after this time, then after twice the time at each further silence.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// Longest time until it is asked again.
 const ASKED_AGAIN_MAX: Duration = Duration::from_secs(60);
@@ -32,21 +32,21 @@ const KNOWN_MAX: usize = 4096;
 /// Most notices kept until someone takes them.
 const NOTICES_MAX: usize = 64;
 
-/// Who a process is: its number may be given to another one.
+/// Identity of a process: its pid may be reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Its number.
+    /// Its pid.
     pub(super) pid: u32,
-    /// When it started, in ticks since the machine did.
+    /// When it started, in ticks since boot.
     pub(super) started: u64,
     /// Its real user.
     pub(super) user: u32,
 }
 
-/// What is known against processes and users.
+/// Suspect processes and users.
 #[derive(Debug)]
 pub(super) struct Suspects {
-    /// Processes that did not answer, by number.
+    /// Processes that did not answer, by pid.
     silent: FxHashMap<u32, Silence>,
     accounts: TimeAccounts,
     notices: Vec<String>,
@@ -55,13 +55,13 @@ pub(super) struct Suspects {
 /// A process that did not answer.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
-    /// When it was started.
+    /// Start time of the process.
     started: u64,
-    /// It has not answered since. One that did is remembered too: it may have one page that never answers.
+    /// It has not answered since. One that did is kept too: it may have one page that never answers.
     lasts: bool,
     /// When it may be asked again.
     again_at: Instant,
-    /// How long it is left alone after that.
+    /// How long it is not asked after that.
     wait: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Silence {
         Self { started, lasts: true, again_at: now + ASKED_AGAIN, wait: ASKED_AGAIN * 2 }
     }
 
-    /// It is asked now. Everybody else waits for what comes of it.
+    /// It is being asked now. All others wait for the result.
     fn postpone(&mut self, now: Instant) {
         self.again_at = now + self.wait;
         self.wait = (self.wait * 2).min(ASKED_AGAIN_MAX);
@@ -84,8 +84,8 @@ impl Default for Suspects {
 }
 
 impl Suspects {
-    /// Whether memory of a process may be read. `may_be_silent`: the caller can bear it if a process that did not
-    /// answer is silent again.
+    /// Whether memory of a process may be read. `may_be_silent`: the caller can tolerate another silence of a process
+    /// that did not answer.
     pub(super) fn allows(
         &mut self,
         who: Identity,
@@ -112,7 +112,7 @@ impl Suspects {
         Err(ReadError::Refused)
     }
 
-    /// A read of a process was answered after this time.
+    /// Records that a read was answered after this wait.
     pub(super) fn answered(&mut self, who: Identity, waited: Duration, now: Instant) {
         if is_charged(waited) {
             self.charge(who, waited, now);
@@ -122,7 +122,7 @@ impl Suspects {
         }
     }
 
-    /// A read of a process was not answered. Whether that is the first time.
+    /// Records that a read was not answered. True the first time.
     pub(super) fn did_not_answer(&mut self, who: Identity, waited: Duration, now: Instant) -> bool {
         self.charge(who, waited, now);
         if let Some(silence) = self.silence_of(who) {
@@ -144,12 +144,12 @@ impl Suspects {
         true
     }
 
-    /// A read of a process took this long.
+    /// Charges the wait for a read.
     fn charge(&mut self, who: Identity, waited: Duration, now: Instant) {
         self.accounts.charge(who.user, waited, now);
     }
 
-    /// What the user should know since the last time.
+    /// Notices since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -193,7 +193,7 @@ mod tests {
             Err(ReadError::NoAnswer),
             "somebody may wait for ever"
         );
-        // Its number is given to another process.
+        // Its pid is reused by another process.
         assert_eq!(suspects.allows(Identity { started: 8, ..who }, false, now), Ok(()));
         let notices = suspects.take_notices();
         assert!(notices[0].contains("process 10") && notices[0].contains("250 ms"), "{notices:?}");

@@ -13,10 +13,10 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Most files of one message.
+/// Most files per message.
 const FILES_MAX: usize = 4;
 
-/// Sends a request with the files that it is about, four at most.
+/// Sends a request with its files, at most four.
 ///
 /// # Errors
 /// The socket's.
@@ -30,10 +30,10 @@ pub fn send(socket: impl AsFd, request: &[u8], files: &[BorrowedFd<'_>]) -> io::
     if sent == request.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a request of this many bytes with this many files; `None` when there will be none any more.
+/// Receives a request of this many bytes with this many files; `None` at the end of the stream.
 ///
 /// # Errors
-/// The socket's, or the message is another one.
+/// The socket's, or the message has another form.
 pub fn receive<const BYTES: usize, const FILES: usize>(
     socket: impl AsFd,
 ) -> io::Result<Option<([u8; BYTES], [File; FILES])>> {
@@ -73,7 +73,7 @@ mod tests {
         assert!(&bytes == b"one" && its.metadata().is_ok());
         send(&ours, b"two", &[file.as_fd(), file.as_fd()]).unwrap();
         assert_eq!(&receive::<3, 2>(&theirs).unwrap().unwrap().0, b"two");
-        // Neither fewer files nor fewer bytes are a request.
+        // Fewer files or fewer bytes are not a valid request.
         send(&ours, b"few", &[file.as_fd()]).unwrap();
         assert!(receive::<3, 2>(&theirs).is_err());
         (&ours).write_all(b"ab").unwrap();

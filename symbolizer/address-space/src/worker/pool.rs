@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 
 use crate::version::FileVersion;
 
-/// How a worker is started. Its standard input is set by the pool, and its environment is what is set here alone.
+/// Starts a worker. The pool sets its standard input; its environment is only what the command sets.
 pub type Launch = fn() -> Command;
 
-/// Whose bytes a worker handles. Who takes a worker over gets no other author's bytes, and answers for no other's.
+/// The author of a worker's bytes. Who takes it over gets no other author's bytes, and is charged for no other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
     user: u32,
-    /// A file system on which a user may be whoever they like.
+    /// A file system whose users may be forged.
     file_system: Option<u64>,
-    /// Others than the user may write it.
+    /// Other users can write it too.
     shared: bool,
 }
 
@@ -35,8 +35,8 @@ impl Author {
         Self { user, file_system: None, shared: false }
     }
 
-    /// The user whose time its bytes take; root has no reason to make that long, so `None` where nobody else has a say.
-    /// Whoever they are on a file system of a user's own, they count as one.
+    /// The user charged for the time of these bytes; `None` if only root can write them, who has no reason to make it
+    /// long. Authors on a user's own file system count as one.
     pub const fn charged(&self) -> Option<u32> {
         match self {
             Self { user: 0, file_system: None, shared: false } => None,
@@ -52,13 +52,13 @@ impl Author {
     }
 }
 
-/// What a worker says once it is about to wait for requests.
+/// Sent by a worker once it is ready for requests.
 const READY: u8 = b'!';
 /// Longest wait for that. Its program may come from a slow disk, which is nobody's fault.
 const START_MAX: Duration = Duration::from_secs(10);
-/// Longest wait for one that has work but no CPU: on a machine that emulates another, all take so long at times.
+/// The same for a worker that has work but no CPU: an emulated machine takes this long at times.
 const BUSY_START_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at whether a worker that is late has work.
+/// Interval of checks whether a late worker has work.
 const BUSY_LOOK: Duration = Duration::from_secs(1);
 
 /// Notifies the pool that this worker is about to wait for requests.
@@ -69,21 +69,21 @@ pub fn ready(mut socket: &UnixStream) -> io::Result<()> {
     socket.write_all(&[READY])
 }
 
-/// How patient a pool is.
+/// Limits and timeouts of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// Most workers at a time.
     pub workers_max: usize,
-    /// Longest wait for some part of an answer, before [`Worker::is_running`] is asked or the worker is given up.
+    /// Longest wait for part of an answer, before [`Worker::is_running`] is checked or the worker is abandoned.
     pub answer_max: Duration,
-    /// Longest wait for one of the workers.
+    /// Longest wait for a free worker.
     pub wait_max: Duration,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// It takes too long. The worker was given up.
+    /// It takes too long. The worker was abandoned.
     Silent,
     /// The worker ended; so did the next one.
     Ended,
@@ -96,23 +96,23 @@ pub enum NoAnswer {
 pub enum WorkerFailure {
     /// It takes too long.
     Silent,
-    /// It ended, or answers what is none.
+    /// It ended, or sent an invalid answer.
     Ended,
 }
 
 /// Increases while a caller waits for a worker that is busy.
 static AT_WORK: AtomicU64 = AtomicU64::new(0);
 
-/// A number that changes as long as a worker has work that may take long. Who waits for its answer does not stand
-/// still: on a busy machine, the names of a large library take many times as long.
+/// A number that changes as long as a worker has work that may take long. A client that waits for it is not stuck: on a
+/// busy machine, the names of a large library take many times as long.
 pub fn work_in_progress() -> u64 {
     AT_WORK.load(Ordering::Relaxed)
 }
 
-/// When the last answer is waited for, in a program that is to end.
+/// Last time at which answers are awaited, in a program that is about to end.
 static LAST_ANSWER: OnceLock<Instant> = OnceLock::new();
 
-/// From `last` on, no answer is waited for anymore, and no request is sent. Only the first call counts.
+/// From `last` on, no answer is awaited, and no request is sent. Only the first call counts.
 pub fn end_answers(last: Instant) {
     LAST_ANSWER.get_or_init(|| last);
 }
@@ -121,16 +121,16 @@ fn is_past_last_answer() -> bool {
     LAST_ANSWER.get().is_some_and(|last| Instant::now() >= *last)
 }
 
-/// Until when an answer is waited for.
+/// Deadline of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     silent: Instant,
-    /// Until then, of a worker that has work.
+    /// Deadline for a worker that has work.
     busy: Instant,
 }
 
 impl Deadline {
-    /// So long after the request, and so long where the worker has work, or waits for a CPU only.
+    /// `silent` after the request, and `busy` if the worker has work, or only waits for a CPU.
     pub fn new(begun: Instant, silent: Duration, busy: Duration) -> Self {
         Self { silent: begun + silent, busy: begun + busy }
     }
@@ -147,7 +147,7 @@ pub struct Pool {
 #[derive(Default)]
 struct State {
     idle: Vec<Worker>,
-    /// Workers that are idle or at work.
+    /// Workers that are idle or busy.
     live: usize,
     /// Workers that were killed and may still wait within the kernel.
     stuck: Vec<Child>,
@@ -162,12 +162,12 @@ pub struct Worker {
 }
 
 impl Pool {
-    /// Without workers; the first request starts one.
+    /// A pool without workers; the first request starts one.
     pub fn new(launch: Launch, terms: Terms) -> Self {
         Self { launch, terms, state: Mutex::default(), free: Condvar::new() }
     }
 
-    /// Workers that were given up and have not ended since.
+    /// Number of abandoned workers that have not ended yet.
     pub fn stuck(&self) -> usize {
         let mut state = self.lock();
         state.forget_ended();
@@ -193,7 +193,7 @@ impl Pool {
         if is_past_last_answer() {
             return Err(NoAnswer::Silent);
         }
-        // One that ended meanwhile (out of memory) is replaced, once.
+        // A worker that ended meanwhile (out of memory) is replaced, once.
         for _ in 0..2 {
             let worker = self.take(author).ok_or(NoAnswer::NoWorker)?;
             match ask(&worker) {
@@ -211,7 +211,7 @@ impl Pool {
         Err(NoAnswer::Ended)
     }
 
-    /// Ends the workers that have nothing to do, with all that they keep. The next request starts one.
+    /// Ends idle workers, with all their state. The next request starts one.
     pub fn end_idle(&self) {
         let idle = {
             let mut state = self.lock();
@@ -233,9 +233,9 @@ impl Pool {
             if let Some(at) = state.idle.iter().position(|worker| worker.author == author) {
                 return Some(state.idle.remove(at));
             }
-            // Another author's makes room.
+            // Another author's worker makes room.
             if state.live >= self.terms.workers_max && !state.idle.is_empty() {
-                // The one that was needed longest ago.
+                // The least recently used one.
                 let worker = state.idle.remove(0);
                 state.live -= 1;
                 worker.end();
@@ -266,12 +266,12 @@ impl Pool {
 
     fn give_up(&self, worker: Worker) {
         let Worker { mut child, socket, .. } = worker;
-        // It may have ended, which is what is wanted.
+        // It may have ended already.
         let _ = child.kill();
         drop(socket);
         let mut state = self.lock();
         state.live -= 1;
-        // Each that has ended would stay as an entry of the process table.
+        // Otherwise each ended worker would stay as a zombie.
         state.forget_ended();
         state.stuck.push(child);
         self.free.notify_one();
@@ -285,7 +285,7 @@ impl fmt::Debug for Pool {
 }
 
 impl State {
-    /// Forgets workers that were given up and have ended since.
+    /// Drops abandoned workers that have ended since.
     fn forget_ended(&mut self) {
         self.stuck.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
     }
@@ -301,7 +301,7 @@ impl Worker {
     fn start(launch: Launch, author: Author, answer_max: Duration) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let mut command = launch();
-        // Of this process's environment, which may be anybody's, nothing is passed on.
+        // Nothing of this process's environment, which may be anybody's, is passed on.
         let set: Vec<_> = command
             .get_envs()
             .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
@@ -315,7 +315,7 @@ impl Worker {
         // Ctrl-C in a terminal goes to a group: the profiler still needs answers when it finishes.
         command.process_group(0);
         let mut worker = Self { child: command.spawn()?, socket, author };
-        // The other end is the worker's alone from here on, so that its end shows.
+        // From here on only the worker holds the other end, so that its exit is noticed.
         drop(command);
         if let Err(error) = worker.wait_until_ready(answer_max) {
             // It may have ended; if it has not, it ends now.
@@ -326,7 +326,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// A worker that waits for its own program must not look like one that waits for somebody's memory.
+    /// A worker that waits for its own program must not be mistaken for one that waits for a process's memory.
     fn wait_until_ready(&mut self, answer_max: Duration) -> io::Result<()> {
         let mut said = [0];
         let deadline = Deadline::new(Instant::now(), START_MAX, BUSY_START_MAX);
@@ -335,16 +335,15 @@ impl Worker {
         if said == [READY] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// Where requests are sent and answers received. A read gives [`io::ErrorKind::WouldBlock`] after
-    /// [`Terms::answer_max`].
+    /// The socket for requests and answers. A read returns [`io::ErrorKind::WouldBlock`] after [`Terms::answer_max`].
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Reads as many bytes, which must come at once: byte by byte, an answer could take as many times as long.
+    /// Fills `into` before the deadline: byte by byte, an answer could take many times as long.
     ///
     /// # Errors
-    /// They did not come until the deadline, or what came is no answer.
+    /// The deadline passed, or the answer is invalid.
     pub fn read_within(&self, into: &mut [u8], deadline: Deadline) -> Result<(), WorkerFailure> {
         let mut socket = &self.socket;
         let may_be_busy = deadline.busy > deadline.silent;
@@ -370,12 +369,12 @@ impl Worker {
         }
     }
 
-    /// Whether it has a CPU, or waits for one only.
+    /// Whether it has a CPU, or only waits for one.
     pub fn is_running(&self) -> bool {
         is_running(self.child.id())
     }
 
-    /// One that is idle ends when its socket closes.
+    /// Ends an idle worker by closing its socket.
     fn end(self) {
         let Self { mut child, socket, .. } = self;
         drop(socket);
@@ -383,7 +382,7 @@ impl Worker {
     }
 }
 
-/// Whether a process has a CPU, or waits for one only.
+/// Whether a process has a CPU, or only waits for one.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let name_end = stat.iter().rposition(|byte| *byte == b')').unwrap_or(0);
@@ -410,12 +409,12 @@ mod tests {
         script("printf ! >&0; exec sleep 1000")
     }
 
-    /// Answers with what it is sent.
+    /// Echoes requests.
     fn echo() -> Command {
         script("printf ! >&0; exec cat >&0")
     }
 
-    /// Ends over every request.
+    /// Ends at every request.
     fn fragile() -> Command {
         script("printf ! >&0; exec head -c 1 >/dev/null")
     }
@@ -433,7 +432,7 @@ mod tests {
         Command::new("/nonexistent")
     }
 
-    /// Asks for one byte back; gives the worker's process.
+    /// Requests one byte; returns the worker's pid.
     fn ask(pool: &Pool, author: Author) -> Result<u32, NoAnswer> {
         pool.ask(author, |worker| {
             worker.socket().write_all(b"?").map_err(|_| WorkerFailure::Ended)?;
@@ -484,7 +483,7 @@ mod tests {
         assert_eq!(ask(&pool, Author::user(0)), Ok(root), "it is used again");
         let user = ask(&pool, Author::user(7)).unwrap();
         assert_ne!(user, root);
-        // Both places are taken: one of the idle workers goes.
+        // Both places are taken: an idle worker is ended.
         let other = ask(&pool, Author::user(8)).unwrap();
         assert!(other != user && other != root && pool.lock().live == 2);
     }
@@ -520,7 +519,7 @@ mod tests {
             });
             assert_eq!(ends, Err(NoAnswer::Ended));
         }
-        // Those of the last requests may be ending still.
+        // Workers of the last requests may still be ending.
         assert!(pool.lock().stuck.len() < 20, "{}", pool.lock().stuck.len());
     }
 

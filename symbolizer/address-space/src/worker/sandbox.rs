@@ -19,21 +19,21 @@ use seccompiler::{
 
 /// The user `nobody`.
 const NOBODY: u32 = 65_534;
-/// Of all processes, the first that the kernel ends when it has no memory left (`proc_pid_oom_score_adj(5)`).
+/// Makes the kernel kill this process first when memory runs out (`proc_pid_oom_score_adj(5)`).
 const KILLED_FIRST: &[u8] = b"1000";
 
-/// What a worker may use at most.
+/// Resource limits of a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Open files.
     pub files: u64,
     /// Address space, in bytes.
     pub memory: u64,
-    /// Size of a file that it writes, in bytes.
+    /// Largest file that it may write, in bytes.
     pub written: u64,
 }
 
-/// What answering requests takes, and what the allocator and the end of a process take. Others fail with EPERM.
+/// System calls for answering requests, and of the allocator and the exit of a process. Others fail with EPERM.
 const ALLOWED: &[libc::c_long] = &[
     // Requests with the file to read, and answers.
     libc::SYS_recvmsg,
@@ -42,7 +42,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_write,
     libc::SYS_sendto,
     libc::SYS_close,
-    // The time that a read took, where the vDSO has no clock.
+    // Timing of a read, if the vDSO has no clock.
     libc::SYS_clock_gettime,
     // The allocator.
     libc::SYS_brk,
@@ -52,7 +52,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_madvise,
     libc::SYS_futex,
     libc::SYS_getrandom,
-    // Signals and the end.
+    // Signals and exit.
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,
@@ -61,7 +61,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// What threads take that were started before, and writing into files that were given.
+/// Further system calls of threads that were started before, and for writing to passed files.
 const ALLOWED_TO_THREADS: &[libc::c_long] = &[
     libc::SYS_mprotect,
     libc::SYS_sched_yield,
@@ -74,8 +74,8 @@ const ALLOWED_TO_THREADS: &[libc::c_long] = &[
     libc::SYS_pwrite64,
 ];
 
-/// What no program does that reads files and writes files: start programs, reach other machines or other processes,
-/// and change the kernel. Pairs of sockets stay: signals wake an event loop by one.
+/// System calls that no reader and writer of files needs: starting programs, reaching other machines or processes, and
+/// changing the kernel. Socket pairs stay allowed: signals wake an event loop through one.
 const REFUSED_TO_READERS: &[libc::c_long] = &[
     // Programs.
     libc::SYS_execve,
@@ -97,7 +97,7 @@ const REFUSED_TO_READERS: &[libc::c_long] = &[
     libc::SYS_kcmp,
     libc::SYS_setns,
     libc::SYS_unshare,
-    // The kernel, and what widens its surface.
+    // The kernel, and calls that widen its attack surface.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_io_uring_setup,
@@ -118,13 +118,13 @@ const REFUSED_TO_READERS: &[libc::c_long] = &[
     libc::SYS_swapoff,
 ];
 
-/// Makes this process one of nobody, without capabilities. Other threads must be started after this.
+/// Makes this process one of `nobody`, without capabilities. Other threads must be started after this.
 ///
 /// # Errors
-/// Something of it cannot be given up.
+/// Some privilege cannot be dropped.
 pub fn give_up_privileges(bounds: &Bounds) -> io::Result<()> {
     set_no_new_privs(true)?;
-    // A kernel that does not let it has the bounds below.
+    // If the kernel refuses, the bounds below still apply.
     let _ = fs::write("/proc/self/oom_score_adj", KILLED_FIRST);
     for (resource, most) in [
         (Resource::Core, 0),
@@ -135,8 +135,8 @@ pub fn give_up_privileges(bounds: &Bounds) -> io::Result<()> {
         limit(resource, most)?;
     }
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
-    // Whoever may not do this is nobody much; and where the user does not exist (a user namespace), the capabilities
-    // are what counts.
+    // A process without this right has few others; and where the user does not exist (a user namespace), dropping the
+    // capabilities is what counts.
     let _ = set_thread_groups(&[]);
     let _ = set_thread_res_gid(group, group, group);
     let _ = set_thread_res_uid(user, user, user);
@@ -148,7 +148,7 @@ pub fn give_up_privileges(bounds: &Bounds) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on, this process may have this many bytes of its own. Files that are mapped to be read do not count.
+/// Limits the private memory of this process. Files mapped for reading do not count.
 ///
 /// # Errors
 /// The system's.
@@ -165,13 +165,13 @@ pub fn limit_threads() -> io::Result<()> {
 }
 
 fn limit(resource: Resource, most: u64) -> io::Result<()> {
-    // A lower limit of whoever started the profiler stays: to raise it takes CAP_SYS_RESOURCE.
+    // A lower limit inherited by the profiler stays: raising it takes CAP_SYS_RESOURCE.
     let most = getrlimit(resource).maximum.map_or(most, |lower| lower.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
-/// Leaves only a few system calls to all threads of this process, for good; `with_threads`: those that more than one
-/// thread takes too. `no_new_privs` must be set.
+/// Permanently restricts all threads of this process to a few system calls; `with_threads`: also those that several
+/// threads need. `no_new_privs` must be set.
 ///
 /// # Errors
 /// The kernel has no seccomp, or there is no filter for this machine.
@@ -181,8 +181,8 @@ pub fn enter(with_threads: bool) -> io::Result<()> {
     apply_filter_all_threads(&filter).map_err(io::Error::other)
 }
 
-/// Takes from this thread, and from those that it starts, what no reader of files does. `no_new_privs` must be set.
-/// Programs that show things take too many calls to name those that they may make, as [`enter`] does.
+/// Forbids this thread, and those that it starts, the system calls that no reader of files needs. `no_new_privs` must
+/// be set. Programs with a user interface need too many calls to list the allowed ones, as [`enter`] does.
 ///
 /// # Errors
 /// As [`enter`].
@@ -201,14 +201,14 @@ fn refused() -> SeccompAction {
     SeccompAction::Errno(libc::EPERM.unsigned_abs())
 }
 
-/// What becomes of calls that are named, and of all others.
+/// A filter with one action for the listed calls, and one for all others.
 fn filter_of<'c>(
     named: impl Iterator<Item = &'c libc::c_long>,
     others: SeccompAction,
     of_named: SeccompAction,
 ) -> Result<BpfProgram, seccompiler::BackendError> {
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
-    // No condition on arguments: a call is named or it is not.
+    // No condition on arguments: a call is listed or not.
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> = named.map(|call| (*call, Vec::new())).collect();
     SeccompFilter::new(rules, others, of_named, machine)?.try_into()
 }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn only_reading_what_was_given_is_left() {
-        // Of a thread, so that other tests go on as they were.
+        // Only for this thread, so that other tests are not affected.
         let thread = std::thread::spawn(|| {
             let given = File::open("/proc/self/status").unwrap();
             set_no_new_privs(true).unwrap();
