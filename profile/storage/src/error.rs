@@ -12,34 +12,34 @@ use deepctx_profile::trace::SameRank;
 use crate::import::ImportError;
 use crate::version::FormatVersion;
 
-/// A file cannot be opened as a profile.
+/// Why a file cannot be opened as a profile.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("no such profile: `{path}`")]
     NotFound {
         /// What was to be opened.
         path: PathBuf,
     },
-    /// There is something else at the path.
+    /// The path is not a profile.
     #[error("`{path}` is not a profile: {because}")]
     NotAProfile {
         /// What was to be opened.
         path: PathBuf,
-        /// What is missing or odd.
+        /// The missing or unexpected part.
         #[source]
         because: NotAProfile,
     },
-    /// Its manifest, without which its other files mean nothing, is damaged.
+    /// Its manifest, without which its other files are useless, is damaged.
     #[error("`{path}` is not a profile: `manifest.json` is damaged: {source}")]
     Corrupt {
         /// The profile.
         path: PathBuf,
-        /// Where the manifest stops making sense.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// A newer program wrote it, in a way that would be misread here.
+    /// A newer program wrote it, in a form that would be misread here.
     #[error(
         "`{path}` has profile format {found}, but this program reads format {}: it needs a deepctx-bpf that reads format {}",
         supported.major, found.major
@@ -49,9 +49,9 @@ pub enum OpenError {
         path: PathBuf,
         /// Its version.
         found: FormatVersion,
-        /// The newest version that can be read; older minor ones can be, too.
+        /// The newest version that can be read, with all of its older minor ones.
         supported: FormatVersion,
-        /// Version of the program that wrote it, if it says so.
+        /// Version of the program that wrote it, if stated.
         writer: Option<String>,
     },
     /// It has a version that is no longer read.
@@ -64,36 +64,36 @@ pub enum OpenError {
         /// The newest version that can be read.
         supported: FormatVersion,
     },
-    /// The system does not let it be read.
+    /// The system refuses to read it.
     #[error("cannot read `{path}`: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is a file of another tool, or of none, that cannot be imported.
+    /// It is a file of another tool, or an unknown one, that cannot be imported.
     #[cfg(feature = "import")]
     #[error("{path}: {source}")]
     Import {
         /// The file.
         path: PathBuf,
-        /// What the importer said.
+        /// The importer's error.
         source: ImportError,
     },
 }
 
-/// Why what is at a path is no profile, or holds no trace of the kind that was asked for.
+/// Why a path is not a profile, or has no trace of the requested kind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAProfile {
-    /// It is something else than a folder or a file of ours.
+    /// It is neither a folder nor one of our files.
     #[error("it is neither a folder nor a packed one")]
     NeitherFolderNorFile,
     /// The file that every profile has is missing.
     #[error("it has no `{0}`")]
     WithoutFile(&'static str),
-    /// That file is of something else.
+    /// That file has another format.
     #[error("`{file}` has the format `{format}`")]
     OtherFormat {
         /// The file.
@@ -107,52 +107,52 @@ pub enum NotAProfile {
     /// The list of the trace's files is damaged.
     #[error("it is damaged: {0}")]
     DamagedList(#[source] serde_json::Error),
-    /// That list is of another program, or of another version.
+    /// That list is of another program or version.
     #[error("it has format `{format}` {version}, and this program reads `{known}` {newest}")]
     OtherTraceFormat {
         /// The format that it states.
         format: String,
         /// Its version.
         version: u64,
-        /// The format that is known.
+        /// The known format.
         known: &'static str,
         /// The newest version of it that is known.
         newest: u64,
     },
-    /// The trace is larger than is read at once.
+    /// The trace is larger than the limit.
     #[error(
         "its trace of {count} events has more than {most} events: choose fewer with `--between` or `--steps`"
     )]
     TraceTooLarge {
         /// Events of the trace.
         count: u64,
-        /// As many are read.
+        /// The limit.
         most: usize,
     },
-    /// A part of it is, too.
+    /// So is the requested part.
     #[error("this part of its trace has more than {most} events: choose fewer with `--between` or `--steps`")]
     PartTooLarge {
-        /// As many are read.
+        /// The limit.
         most: usize,
     },
-    /// It has none of the training steps that were asked for.
+    /// It has none of the requested training steps.
     #[error("its trace has no such training steps")]
     NoSuchSteps,
-    /// A part by time was asked for of another tool's file.
+    /// A part by time was requested of another tool's file.
     #[error("a part of the time is read of captures with `record --trace` only: this is another tool's file")]
     NoParts,
-    /// The folder has none of the files that hold traces.
+    /// The folder has no traces.
     #[error("the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.pftrace, *.sqlite)")]
     NoTraces,
-    /// It has more than are read.
+    /// It has more traces than are read.
     #[error("the folder holds {count} traces, and {most} are read at most")]
     TooManyTraces {
         /// Traces of the folder.
         count: usize,
-        /// As many are read.
+        /// The limit.
         most: usize,
     },
-    /// The traces are no job.
+    /// The traces do not form a job.
     #[error(transparent)]
     SameRank(#[from] SameRank),
 }

@@ -11,11 +11,11 @@ use deepctx_profile::ledger::{Ledger, Reason, Stage};
 use deepctx_profile::trace::{ClockInfo, LostEvents, RankInfo, Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 
-/// What it is called in the files.
+/// Its name in the files.
 pub(crate) const HEADER: &str = "deepctx";
-/// Name of the event that has it in Perfetto's form. Its category and its argument are called [`HEADER`].
+/// Name of its event in Perfetto's form. The event's category and argument are named [`HEADER`].
 pub(crate) const HEADER_EVENT: &str = "deepctx trace";
-/// Category of what a profile sums up by time, in Chrome's form: it is of the whole capture and of no event.
+/// Category of a profile's sums over time, in Chrome's form: they are of the whole capture and of no event.
 pub(crate) const SUMS: &str = "deepctx sums";
 
 /// The header.
@@ -32,22 +32,22 @@ pub(crate) struct EventHeader {
 /// A rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankHeader {
-    /// What its trace says.
+    /// The rank stated by its trace.
     pub(crate) rank: Option<u32>,
     pub(crate) world_size: Option<u32>,
     pub(crate) epoch_ns: Option<u64>,
     pub(crate) uncertainty_ns: Option<u64>,
     pub(crate) resolution_ns: u64,
     pub(crate) domain: Option<u32>,
-    /// Times of the file are those of the rank and this.
+    /// Times of the file are those of the rank plus this.
     pub(crate) shift_ns: u64,
-    /// What its trace lacks.
+    /// Losses of its trace.
     #[serde(default)]
     pub(crate) losses: Vec<LossHeader>,
-    /// When it lacks what, by lane.
+    /// Losses by lane and time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost: Vec<LostHeader>,
-    /// What its recorder knew of the clock of its devices.
+    /// What its recorder knew about the clock of its devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) device_clock: Option<ClockOffset>,
 }
@@ -62,11 +62,11 @@ pub(crate) struct LostHeader {
     pub(crate) events: u64,
 }
 
-/// Something that a trace lacks.
+/// A loss of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LossHeader {
     pub(crate) stage: String,
-    /// Lost, or there with a gap.
+    /// Lost, or kept with a gap.
     pub(crate) dropped: bool,
     pub(crate) key: String,
     pub(crate) sentence: String,
@@ -76,18 +76,18 @@ pub(crate) struct LossHeader {
 /// A row of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaneHeader {
-    /// Its numbers (or words) in Chrome's form.
+    /// Its ids (numbers or text) in Chrome's form.
     pub(crate) pid: String,
     pub(crate) tid: String,
     /// Its number in Perfetto's form.
     pub(crate) uuid: u64,
-    /// Place of its rank in the list.
+    /// Index of its rank in the list.
     pub(crate) rank: usize,
     #[serde(flatten)]
     pub(crate) of: LaneOwner,
 }
 
-/// What a row is of.
+/// Owner of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum LaneOwner {
@@ -138,7 +138,7 @@ impl RankHeader {
         }
     }
 
-    /// Sets what a trace of the file has of this rank.
+    /// Applies the header of this rank to its trace.
     #[cfg_attr(not(feature = "import"), allow(dead_code, reason = "read by imports"))]
     pub(crate) fn apply(&self, trace: &mut Trace) {
         trace.rank = RankInfo { rank: self.rank, world_size: self.world_size };

@@ -20,65 +20,65 @@ use rustix::io::Errno;
 
 use crate::owner::{self, Owner};
 
-/// How a folder is opened to make it durable as well.
+/// Flags to open a folder that must also be made durable.
 const HELD: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// How a file is opened that may be anything: a pipe must not be waited for, a link not be followed.
+/// Flags to open a file of any kind: without waiting for a pipe or following a link.
 const FOREIGN: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
-/// How a file is made.
+/// Flags to create a file.
 const NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Folders within a profile that are removed with it. It has none; somebody may have put some there.
+/// Most nested folders removed with a profile. It has none, but a user may have added some.
 const DEPTH_MAX: usize = 8;
 /// How often another random name is tried.
 const NAMES_MAX: usize = 16;
 
-/// A directory that is held by a descriptor: it stays the same one wherever it is moved.
+/// A directory held by a descriptor: it stays the same one wherever it is moved.
 #[derive(Debug)]
 pub struct Folder {
     descriptor: OwnedFd,
-    /// Where it was, for messages.
+    /// Its original path, for messages.
     path: PathBuf,
 }
 
-/// Whether a file may take the place of another.
+/// Whether a file may replace another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverwritePolicy {
-    /// One that is there stays, and it is an error.
+    /// An existing one stays, which is an error.
     Keep,
-    /// One that is there goes. A link is replaced, not what it leads to.
+    /// An existing one is replaced. A link is replaced, not its target.
     Replace,
 }
 
 impl Folder {
-    /// Opens a folder that is there. The path is the user's: links in it are followed.
+    /// Opens an existing folder. The path is the user's: links in it are followed.
     ///
     /// # Errors
-    /// There is none, or something else, or it must not be looked into.
+    /// There is none, it is not a folder, or it must not be searched.
     pub fn open(path: &Path) -> io::Result<Folder> {
-        // Without reading permission, so that a folder whose files are known by name can be used as well.
+        // Without reading permission, so that a folder whose file names are known can be used too.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Folder { descriptor, path: path.to_owned() })
     }
 
-    /// Opens the folder that `path` is in, and says by which name.
+    /// Opens the parent folder of `path`, and returns the name in it.
     ///
     /// # Errors
-    /// As [`Folder::open`], or the path names nothing in a folder, such as `..`.
+    /// As [`Folder::open`], or the path has no name in a folder, such as `..`.
     pub fn of_parent(path: &Path) -> io::Result<(Folder, OsString)> {
         let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         Ok((Folder::open(parent.unwrap_or(Path::new(".")))?, name.to_owned()))
     }
 
-    /// Makes a folder in this one.
+    /// Creates a folder in this one.
     ///
     /// # Errors
-    /// There is something of that name, it could not be made, or another one was put in its place meanwhile.
+    /// The name exists, it could not be created, or another one took its place meanwhile.
     pub fn make(&self, name: &OsStr) -> io::Result<Folder> {
         rustix::fs::mkdirat(&self.descriptor, name, Mode::RWXU)?;
         let descriptor = rustix::fs::openat(&self.descriptor, name, HELD, Mode::empty())?;
@@ -90,28 +90,28 @@ impl Folder {
         Ok(made)
     }
 
-    /// Whether it belongs to this process, or to who it is made for (where a disk has one owner for all).
+    /// Whether it belongs to this process, or to the user it is created for (some disks have one owner for all files).
     fn is_own(&self) -> io::Result<bool> {
         let user = rustix::fs::fstat(&self.descriptor)?.st_uid;
         let callers = Owner::behind_sudo().map(|owner| owner.user.as_raw());
         Ok(user == rustix::process::geteuid().as_raw() || Some(user) == callers)
     }
 
-    /// Opens a folder in this one, which is no link.
+    /// Opens a folder in this one, not through a link.
     ///
     /// # Errors
-    /// There is none, or it is something else.
+    /// There is none, or it is not a folder.
     pub fn folder(&self, name: &OsStr) -> io::Result<Folder> {
         let descriptor = rustix::fs::openat(&self.descriptor, name, HELD, Mode::empty())?;
         Ok(Folder { descriptor, path: self.path.join(name) })
     }
 
-    /// Where it was when it was opened.
+    /// Its path when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there is something of this name.
+    /// Whether this name exists.
     pub fn has(&self, name: &OsStr) -> bool {
         self.stat(name).is_ok()
     }
@@ -123,18 +123,18 @@ impl Folder {
             .is_ok_and(|found| rustix::fs::fstat(&folder.descriptor).is_ok_and(|held| same(found, held)))
     }
 
-    /// What is of this name; a link is not followed.
+    /// Metadata of an entry; a link is not followed.
     ///
     /// # Errors
-    /// There is nothing.
+    /// There is no such entry.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Opens a regular file for reading; anything else is refused, and nothing is waited for.
+    /// Opens a regular file for reading, without blocking; anything else is refused.
     ///
     /// # Errors
-    /// It is not there, may not be read, or is no regular file.
+    /// It does not exist, may not be read, or is not a regular file.
     pub fn file(&self, name: &OsStr) -> io::Result<File> {
         regular(rustix::fs::openat(&self.descriptor, name, FOREIGN, Mode::empty()))
     }
@@ -142,7 +142,7 @@ impl Folder {
     /// Reads a regular file of at most `most` bytes.
     ///
     /// # Errors
-    /// As [`Folder::file`], or it has more.
+    /// As [`Folder::file`], or it is larger.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.file(name.as_ref())?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -152,10 +152,10 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Begins a file, under a random name until it is [published](Partial::publish).
+    /// Creates a file, under a random name until it is [published](Partial::publish).
     ///
     /// # Errors
-    /// It could not be made.
+    /// It could not be created.
     pub fn begin(&self) -> io::Result<PartialFile<'_>> {
         for _ in 0..NAMES_MAX {
             let name = random_name();
@@ -171,8 +171,8 @@ impl Folder {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Puts a file in place, instead of one of that name, so that it is there with all its bytes, or not at all,
-    /// whenever the machine stops. Its name lasts only after a [`Folder::sync`].
+    /// Puts a file in place, replacing one of that name, so that it is complete or absent whenever the machine stops.
+    /// Its name is durable only after [`Folder::sync`].
     ///
     /// # Errors
     /// It could not be written. Nothing of it is left then.
@@ -183,7 +183,7 @@ impl Folder {
         file.publish(name.as_ref(), OverwritePolicy::Replace).map(drop)
     }
 
-    /// Makes the names in it last. Only for a folder that was made here.
+    /// Makes its names durable. Only for a folder that was created here.
     ///
     /// # Errors
     /// The system's.
@@ -199,7 +199,7 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }
 
-    /// Gives something a random name, and returns it.
+    /// Renames an entry to a random name, and returns it.
     ///
     /// # Errors
     /// The system's.
@@ -212,7 +212,7 @@ impl Folder {
     /// Renames within the folder.
     ///
     /// # Errors
-    /// The system's; where nothing may be replaced, also that there is something.
+    /// The system's; with [`OverwritePolicy::Keep`] also that the name exists.
     pub fn rename(&self, from: &OsStr, to: &OsStr, existing: OverwritePolicy) -> io::Result<()> {
         let folder = &self.descriptor;
         let outcome = match existing {
@@ -229,8 +229,8 @@ impl Folder {
         Ok(outcome?)
     }
 
-    /// Removes `folder`, which is expected under `name`: all that is in it, wherever it is by now, and then the name
-    /// if that is an empty folder.
+    /// Removes `folder`, which is expected under `name`: its content, wherever it is by now, and then the name if that
+    /// is an empty folder.
     ///
     /// # Errors
     /// The system's.
@@ -241,7 +241,7 @@ impl Folder {
     fn remove_nested(&self, name: &OsStr, folder: &Folder, depth: usize) -> io::Result<()> {
         for file in folder.names()? {
             match rustix::fs::unlinkat(&folder.descriptor, &*file, AtFlags::empty()) {
-                // Nothing of ours, but it goes as well.
+                // Not one of our files, but it is removed too.
                 Err(Errno::ISDIR | Errno::PERM) if depth > 0 => {
                     folder.remove_nested(&file, &folder.folder(&file)?, depth - 1)?;
                 }
@@ -265,7 +265,7 @@ impl Folder {
     }
 }
 
-/// A file that is being written; without being published it is removed.
+/// A file being written; removed unless published.
 #[derive(Debug)]
 pub struct PartialFile<'f> {
     folder: &'f Folder,
@@ -281,7 +281,7 @@ impl AsFd for Folder {
 }
 
 impl PartialFile<'_> {
-    /// Waits until the disk has all that was written.
+    /// Waits until everything written is on disk.
     ///
     /// # Errors
     /// The system's.
@@ -292,7 +292,7 @@ impl PartialFile<'_> {
     /// Gives the file its name, and returns it for further writing.
     ///
     /// # Errors
-    /// It could not be renamed; with [`OverwritePolicy::Keep`] also that there is something of that name.
+    /// It could not be renamed; with [`OverwritePolicy::Keep`] also that the name exists.
     pub fn publish(mut self, name: &OsStr, existing: OverwritePolicy) -> io::Result<File> {
         self.folder.rename(self.name.as_ref(), name, existing)?;
         self.file.take().ok_or_else(|| ErrorKind::NotFound.into())
@@ -312,18 +312,18 @@ impl Write for PartialFile<'_> {
 impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Best effort: a leftover temporary file is harmless but takes space, which may be what is missing.
+            // Best effort: a leftover temporary file is harmless but takes space, which may be exhausted.
             _ = self.folder.remove(self.name.as_ref());
         }
     }
 }
 
-/// Opens the regular file at a path of the user's, whose links are followed. Something else is not touched.
+/// Opens the regular file at a user's path, following links. Anything else is not touched.
 ///
 /// # Errors
-/// It is not there, may not be read, or is no regular file.
+/// It does not exist, may not be read, or is not a regular file.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    // Looked at first as well: to open a pipe and leave it would end who writes to it.
+    // Checked first: opening and closing a pipe would end its writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(not_regular());
     }
@@ -345,8 +345,8 @@ fn not_regular() -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// A name that nobody can have taken on purpose: the keys of the hash are the system's random bytes. Safety rests on
-/// `O_EXCL`; this only keeps others from being in the way.
+/// A name that nobody can have taken on purpose: the keys of the hash are the system's random bytes. Safety relies on
+/// `O_EXCL`; this only prevents collisions.
 fn random_name() -> String {
     let [a, b] = [RandomState::new(), RandomState::new()].map(|keys| keys.build_hasher().finish());
     format!(".{a:016x}{b:016x}.new")
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(names(&path("moved")), ["one", "two"]);
         assert_eq!(names(&path("trap")), [""; 0]);
         assert!(!parent.holds("held".as_ref(), &folder) && parent.holds("moved".as_ref(), &folder));
-        // It has no name that is known, but it is emptied; the link is no folder and stays.
+        // Its name is unknown, but it is emptied; the link is not a folder and stays.
         assert!(parent.remove_folder("held".as_ref(), &folder).is_err());
         assert_eq!(
             (names(&path("moved")), names(outside.path())),

@@ -5,7 +5,7 @@
 
 use deepctx_profile::trace::HostKind;
 
-/// What events of a category and name are; `None` where the category is not known.
+/// Kind of events with a category and name; `None` for an unknown category.
 pub(crate) fn host_kind(category: &str, name: &str) -> Option<HostKind> {
     Some(match category {
         "cuda_runtime"
@@ -26,7 +26,7 @@ pub(crate) fn host_kind(category: &str, name: &str) -> Option<HostKind> {
         }
         "cpu_op" | "Operator" | "operator" => HostKind::Operator,
         "user_annotation" => HostKind::Annotation,
-        // The profiler's own work, and what sums of ours have.
+        // The profiler's own work, and categories of our sums.
         "" | "overhead" | "thread" | "python" | "native" | "kernel_code" | "unresolved" | "root" => {
             HostKind::Other
         }

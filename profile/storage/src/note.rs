@@ -8,18 +8,18 @@ use std::io::ErrorKind;
 
 use crate::version::FormatVersion;
 
-/// What the user who opened a profile should know. Its text is one line, to be printed behind the name of the file.
+/// A notice for the user who opened a profile. Its text is one line, to be printed after the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// A newer program wrote it, with additions that are unknown here and were passed over.
+    /// A newer program wrote it, with unknown additions that were skipped.
     NewerMinor {
         /// Its version.
         found: FormatVersion,
         /// The newest version that is known here.
         known: FormatVersion,
     },
-    /// The capture was cut short: what came after its last flush is missing.
+    /// The capture was cut short: everything after its last flush is missing.
     NotEndedWell,
     /// One of its files could not be read; all others were.
     FileLeftOut {
@@ -27,38 +27,38 @@ pub enum Note {
         file: String,
         /// The table that it belongs to.
         table: String,
-        /// What is wrong with it.
+        /// The damage.
         damage: Damage,
-        /// The same in words.
+        /// The damage as a sentence.
         because: String,
     },
-    /// A file of another tool holds what has no place in a profile, or was not understood.
+    /// A file of another tool has content without a place in a profile, or that was not understood.
     NotImported {
-        /// How much of it: records, frames, …
+        /// Amount: records, frames, …
         count: u64,
         /// Stable name of the reason.
         reason: String,
-        /// The reason in words.
+        /// The reason as a sentence.
         sentence: String,
     },
 }
 
-/// What is wrong with a file of a profile.
+/// Damage of a file of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The manifest says something of it that it says of no file: an odd name, or too many rows.
+    /// The manifest has an invalid entry for it: an odd name, or too many rows.
     Listed,
-    /// The system does not let it be read.
+    /// The system refuses to read it.
     Unreadable(ErrorKind),
-    /// It has another length or checksum than the manifest says.
+    /// Its length or checksum differs from the manifest.
     Changed,
-    /// Its rows cannot be decoded, or make no sense.
+    /// Its rows cannot be decoded, or are invalid.
     Rows,
 }
 
 impl Note {
-    /// Whether something that was captured is missing.
+    /// Whether captured data is missing.
     pub fn is_damage(&self) -> bool {
         matches!(self, Note::NotEndedWell | Note::FileLeftOut { .. })
     }

@@ -17,24 +17,24 @@ use crate::version::FormatVersion;
 /// A profile that was opened.
 #[derive(Debug)]
 pub struct OpenedProfile {
-    /// The profile, with target, host and options in its `meta`. What could not be read shows in its ledger as well.
+    /// The profile, with target, host and options in its `meta`. Unreadable parts are in its ledger as well.
     pub profile: Profile,
-    /// Time from the start of the capture to the end of what is there; zero when a file does not say.
+    /// Time from the start of the capture to the end of its data; zero if a file does not state it.
     pub elapsed: Nanos,
-    /// What the file is.
+    /// Format of the file.
     pub format: FileFormat,
-    /// What the user should know about it.
+    /// Notices for the user.
     pub notes: Vec<Note>,
 }
 
 impl OpenedProfile {
-    /// Whether all that was captured is there.
+    /// Whether all captured data is present.
     pub fn is_complete(&self) -> bool {
         !self.notes.iter().any(Note::is_damage)
     }
 }
 
-/// What a file was opened as.
+/// Format in which a file was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// Our own format, a folder.
@@ -46,13 +46,13 @@ pub enum FileFormat {
     Imported(crate::import::Kind),
 }
 
-/// Opens a profile, be it a folder or one file, and with the feature `import` also what other tools recorded.
+/// Opens a profile, either a folder or one file, and with the feature `import` also recordings of other tools.
 ///
-/// A profile with damaged files opens without them, and one of a newer minor version without what that added: the
-/// [notes](OpenedProfile::notes) say so.
+/// A profile with damaged files opens without them, and one of a newer minor version without its additions: the
+/// [notes](OpenedProfile::notes) list them.
 ///
 /// # Errors
-/// It is no profile, cannot be read, or has a version that would be misread.
+/// It is not a profile, cannot be read, or has a version that would be misread.
 pub fn open(path: impl AsRef<Path>) -> Result<OpenedProfile, OpenError> {
     let path = path.as_ref();
     let packed = store::is_packed(path);
@@ -88,7 +88,7 @@ mod foreign {
     use super::{FileFormat, Note, OpenError, OpenedProfile};
     use crate::import::{self, ImportedProfile};
 
-    /// Whether there is something, and it is no folder. Pipes are read as well: `deepctx-bpf report <(perf script)`.
+    /// Whether the path exists and is not a folder. Pipes are read as well: `deepctx-bpf report <(perf script)`.
     pub(super) fn is_file(path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|found| !found.is_dir())
     }

@@ -19,7 +19,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Who called `sudo`, if this process is root's and `sudo` says so.
+    /// The caller of `sudo`, if this process is root's and `sudo` states it.
     pub fn behind_sudo() -> Option<Owner> {
         static OWNER: OnceLock<Option<Owner>> = OnceLock::new();
         *OWNER.get_or_init(|| {
@@ -30,14 +30,14 @@ impl Owner {
         })
     }
 
-    /// Both must be numbers of a user and a group: nobody is guessed, and `chown` takes −1 for "leave it".
+    /// Both must be numbers of a user and a group: nothing is guessed, and `chown` takes −1 for "unchanged".
     fn of_variables(user: Option<&str>, group: Option<&str>) -> Option<Owner> {
         let number = |text: Option<&str>| text?.parse::<u32>().ok().filter(|&number| number != u32::MAX);
         Some(Owner { user: Uid::from_raw(number(user)?), group: Gid::from_raw(number(group)?) })
     }
 }
 
-/// Gives what was just made to the caller behind `sudo`. Where a file system knows no owners, it stays as it is.
+/// Gives a new file to the caller of `sudo`. On a file system without owners, it stays as it is.
 pub(crate) fn give(made: impl AsFd) {
     if let Some(Owner { user, group }) = Owner::behind_sudo() {
         _ = rustix::fs::fchown(made, Some(user), Some(group));

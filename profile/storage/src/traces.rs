@@ -13,7 +13,7 @@ use crate::error::{NotAProfile, OpenError};
 use crate::import::{self, ImportError};
 use crate::store::{self, Recording, TracePart};
 
-/// Ends of the names of traces: a folder of them may hold other files, too.
+/// Suffixes of trace files: a folder of them may contain other files, too.
 const NAMES: [&str; 10] = [
     ".json",
     ".json.gz",
@@ -26,23 +26,23 @@ const NAMES: [&str; 10] = [
     ".sqlite",
     ".sqlite.gz",
 ];
-/// Most files of a folder: the largest jobs have some tens of thousands of ranks, of which nobody traces all.
+/// Most files of a folder: the largest jobs have some tens of thousands of ranks, but nobody traces all of them.
 const FILES_MAX: usize = 4096;
 
-/// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile that was recorded with
-/// its events.
+/// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile recorded with its
+/// events.
 ///
 /// # Errors
-/// One of them is no trace with events (a profile needs `record --trace`), is damaged, or two are of the same rank.
+/// One of them is not a trace with events (a profile needs `record --trace`), is damaged, or two have the same rank.
 pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
     open_traces_in_part(paths, TracePart::All)
 }
 
-/// Opens a part of traces as one job: of ours, which may have more events than are read at once. Of other tools' files,
-/// a part by training steps is all of them, since tables leave out what is not of the steps.
+/// Opens a part of traces as one job: of ours, which may have more events than fit at once. A part by training steps of
+/// other tools' files is the whole file, since tables skip events outside the steps.
 ///
 /// # Errors
-/// As [`open_traces`], or a part by time is asked for of another tool's file.
+/// As [`open_traces`], or a part by time is requested of another tool's file.
 pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, OpenError> {
     let mut traces: Vec<(String, Trace)> = Vec::new();
     let mut left = import::EVENTS_MAX;
@@ -64,14 +64,14 @@ pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, Op
     Job::new(traces).map_err(|same| OpenError::NotAProfile { path: first(), because: same.into() })
 }
 
-/// Whether a folder is not a deepctx-bpf profile and holds traces.
+/// Whether a folder is not a deepctx-bpf profile and has traces.
 pub(crate) fn is_folder_of_traces(path: &Path) -> bool {
     path.is_dir()
         && !path.join("manifest.json").exists()
         && in_folder(path).is_ok_and(|files| !files.is_empty())
 }
 
-/// Reads a file, up to one byte more than is accepted, so that the importer sees that there is more.
+/// Reads a file, up to one byte more than is accepted, so that the importer notices a larger one.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
@@ -113,11 +113,11 @@ fn open_ours(
     if traces.len() == 1 {
         return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());
     }
-    // Processes of one capture to which no launcher gave a rank are counted in the order of their ids.
+    // Processes of one capture without a rank from a launcher are numbered in the order of their ids.
     Ok(traces.into_iter().map(|(pid, trace)| (process_name(pid), trace)).collect())
 }
 
-/// What stands for the name of a file where one file has several processes.
+/// Name of a trace in a file with several processes.
 fn process_name(pid: u32) -> String {
     format!("process {pid}")
 }

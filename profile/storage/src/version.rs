@@ -16,7 +16,7 @@ pub struct FormatVersion {
 }
 
 impl FormatVersion {
-    /// What this program writes. It reads every version of this major one.
+    /// The version written. All versions with this major number can be read.
     pub const CURRENT: FormatVersion = FormatVersion { major: 1, minor: 3 };
 }
 

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Writes what it is given as base64 (RFC 4648, with padding).
+/// Writes its input as base64 (RFC 4648, with padding).
 pub(super) struct Base64<'o> {
     out: &'o mut dyn Write,
     /// Bytes that do not make four letters yet.
@@ -24,7 +24,7 @@ impl<'o> Base64<'o> {
         self.letters(true)
     }
 
-    /// Writes letters of whole groups of three bytes, and of what remains if it is the end.
+    /// Writes the letters of complete groups of three bytes, and of the remainder at the end.
     fn letters(&mut self, is_end: bool) -> io::Result<()> {
         let whole = if is_end { self.rest.len() } else { self.rest.len() / 3 * 3 };
         let mut text = Vec::with_capacity(whole.div_ceil(3) * 4);

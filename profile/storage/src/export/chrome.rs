@@ -82,7 +82,7 @@ enum Event<'a> {
     Box(NodeId),
 }
 
-/// What processes and threads are called.
+/// Names of processes and threads.
 fn names(lane: &Lane) -> Vec<Value> {
     let name = |what: &str, name: &str| json!({ "ph": "M", "name": what, "pid": lane.pid(), "tid": lane.tid(), "ts": 0, "args": { "name": name } });
     let process = lane.process.iter().map(|(comm, _)| name("process_name", comm));
@@ -134,16 +134,16 @@ fn slice(
     out.write_all(b"}")
 }
 
-/// Numbers of the lines that launches stand on, beside the threads that made them: no thread has so high a number.
+/// Numbers of the rows of launches, beside their threads: no thread has so high a number.
 const LAUNCHES: u32 = 1 << 24;
 
-/// The line of a stream: as in PyTorch's traces its process is the device and its thread the stream, as long as that
-/// says it all.
+/// The row of a stream: as in PyTorch's traces its process is the device and its thread the stream, if that identifies
+/// it.
 fn line_number(line: Line) -> u64 {
     u64::from(line.stream) | u64::from(line.nth) << 32
 }
 
-/// What devices, streams and lines of launches are called.
+/// Names of devices, streams and rows of launches.
 fn device_names(devices: &Devices) -> Vec<Value> {
     let name = |what: &str, (pid, tid): (u32, u64), args: Value| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args });
     let mut names = Vec::new();
@@ -223,7 +223,7 @@ fn as_in_pytorch(kind: ActivityKind, name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A launch: a moment, drawn as short as can be written, and the beginnings of the arrows to what it asked for.
+/// A launch: a moment, drawn as short as possible, and the beginnings of the arrows to its work.
 fn device_launch(devices: &Devices, launch: &Launch, out: &mut dyn Write) -> io::Result<()> {
     let first = &devices.events[launch.first()].activity;
     let place = devices.place(first);

@@ -10,18 +10,17 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Unit;
 use deepctx_profile::view::lanes::{ProcessLane, ordered};
 
-/// A value that changes with time.
+/// A value that changes over time.
 pub(super) struct Counter {
     /// Process; 0 when unknown.
     pub(super) pid: u32,
-    /// What is counted, and of which thread when threads are distinguished, or of which part of the machine.
+    /// Name: the metric, and the thread if threads are distinguished, or the part of the machine.
     pub(super) name: String,
     /// Time since the capture began in nanoseconds, and the value from then on.
     pub(super) steps: Vec<(u64, f64)>,
 }
 
-/// All of them: time as how many at once (CPUs in use, threads that wait), levels as they are, everything else per
-/// second.
+/// All of them: time as an average number (CPUs in use, waiting threads), levels unchanged, all others per second.
 pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
     let profile = source.profile;
     let window_ns = profile.timeline.window().0.max(1);
@@ -38,7 +37,7 @@ pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
             Unit::Count | Unit::Bytes if lane.level => 1.0,
             Unit::Count | Unit::Bytes => window_ns as f64 / 1e9,
         };
-        // After the last window nothing is known, which a reader sees as nothing.
+        // The value after the last window is unknown, which readers show as zero.
         let values = lane.values.iter().map(|value| *value as f64 / per).chain(iter::once(0.0));
         let mut steps: Vec<(u64, f64)> = (0u64..).map(|window| window * window_ns).zip(values).collect();
         steps.dedup_by(|next, kept| next.1 == kept.1);

@@ -50,7 +50,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// What spreadsheets take for the beginning of a formula, which may open other programs.
+/// Characters that start a formula in spreadsheets, which may open other programs.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
 
 fn quoted(text: &str) -> String {

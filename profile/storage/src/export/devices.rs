@@ -11,25 +11,25 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// Lines that a stream may need at once: kernels of one stream follow each other, so more than one means that clocks
-/// are known badly, or that a graph runs its branches on the same stream.
+/// Rows that a stream may need at once: kernels of one stream are sequential, so more than one means that clocks are
+/// poorly known, or that a graph runs its branches on the same stream.
 const LINES_MAX: usize = 8;
 
-/// What is known of the context of an activity.
+/// Facts about the context of an activity.
 pub(super) struct LaunchSite {
-    /// What ran: the kernel or the kind of copy.
+    /// The kernel or the kind of copy.
     pub(super) name: String,
-    /// The call that asked for it; empty when unknown.
+    /// The call that launched it; empty if unknown.
     pub(super) api: String,
-    /// The Python function that did; empty when there is none.
+    /// The Python function that launched it; empty if there is none.
     pub(super) caller: String,
-    /// The thread that did; `None` when unknown.
+    /// The thread that launched it; `None` if unknown.
     pub(super) thread: Option<(String, u32)>,
     /// Grid and block sizes and the like.
     pub(super) shape: Option<Shape>,
 }
 
-/// A line of activities that do not overlap.
+/// A row of activities that do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Line {
     pub(super) device: u32,
@@ -40,14 +40,14 @@ pub(super) struct Line {
     pub(super) nth: u32,
 }
 
-/// An activity on its line.
+/// An activity on its row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) line: Line,
     pub(super) activity: Activity,
 }
 
-/// A call that asked devices to do something.
+/// A call that launched device work.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) at: Nanos,
@@ -64,10 +64,10 @@ impl Launch {
 
 /// All activities of a profile.
 pub(super) struct Devices {
-    /// Which device has a number, where all processes that reported it agree.
+    /// Name of each device, if all processes that reported it agree.
     names: FxHashMap<u32, Option<String>>,
     places: FxHashMap<NodeId, LaunchSite>,
-    /// Line by line, by their begin.
+    /// Row by row, by begin.
     pub(super) events: Vec<Event>,
     /// By their times.
     pub(super) launches: Vec<Launch>,
@@ -88,7 +88,7 @@ impl Devices {
             let line = match (0..LINES_MAX).find(free) {
                 Some(nth) => line(nth),
                 None => {
-                    // What does not fit begins where the first line is free: it is shorter than it was.
+                    // An activity without a row begins where the first row is free: it is shortened.
                     activity.start = ends.get(&line(0)).copied().unwrap_or(start).min(activity.end);
                     line(0)
                 }
@@ -110,7 +110,7 @@ impl Devices {
         Devices { names: names(profile), places, events, launches }
     }
 
-    /// What a device is called: `GPU 0 H200 GPU-1234abcd`.
+    /// The name of a device: `GPU 0 H200 GPU-1234abcd`.
     pub(super) fn name(&self, device: u32) -> String {
         match self.names.get(&device) {
             Some(Some(name)) => format!("GPU {device} {name}"),
@@ -118,13 +118,13 @@ impl Devices {
         }
     }
 
-    /// What is known of the context of an activity.
+    /// Facts about the context of an activity.
     pub(super) fn place(&self, activity: &Activity) -> &LaunchSite {
-        // Every context of `events` was looked at.
+        // Every context of `events` was added.
         &self.places[&activity.node]
     }
 
-    /// Lines in their order.
+    /// Rows in order.
     pub(super) fn lines(&self) -> impl Iterator<Item = Line> {
         let before = self.events.iter().map(|event| Some(event.line));
         let before = std::iter::once(None).chain(before);
@@ -149,7 +149,7 @@ fn names(profile: &Profile) -> FxHashMap<u32, Option<String>> {
     names
 }
 
-/// What kind of work it is, as PyTorch's profiler calls it.
+/// The kind of work in PyTorch's profiler.
 pub(super) const fn category(kind: ActivityKind) -> &'static str {
     match kind {
         ActivityKind::Kernel | ActivityKind::Graph => "kernel",

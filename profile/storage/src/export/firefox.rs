@@ -22,7 +22,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::tree::NodeId;
 
-/// The version that is written. Viewers upgrade older ones.
+/// The written version. Viewers upgrade older ones.
 const VERSION: u32 = 55;
 
 /// Writes the JSON document.
@@ -133,7 +133,7 @@ fn thread(
     out.write_all(b",")?;
     field(out, "stack", &stacks)?;
     let weights: Vec<u64> = samples.iter().map(|&node| outline.own(node, metric)).collect();
-    // A sample stands where the ones before it end.
+    // A sample begins where the previous ones end.
     numbers(out, "timeDeltas", std::iter::once(&0).chain(&weights).take(weights.len()), metric.unit())?;
     numbers(out, "weight", weights.iter(), metric.unit())?;
     out.write_all(b"},\n")?;
@@ -190,7 +190,7 @@ struct Tables {
 impl Tables {
     /// Number of the stack that ends in a node.
     fn stack(&mut self, outline: &Outline<'_>, node: NodeId) -> u32 {
-        // The nodes that are new, leaf first: callers may be many thousands, so no function may call itself for each.
+        // The new nodes, leaf first: there may be many thousand callers, so no recursion.
         let mut new = Vec::new();
         let mut at = node;
         let mut prefix = loop {

@@ -23,7 +23,7 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
 /// Calls `take` with each line, its newline included.
 fn each_line<E>(merged: &MergedTree, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
     let mut line = String::new();
-    // Length of the line up to and with the frame at each depth.
+    // Length of the line up to and including the frame at each depth.
     let mut ends: Vec<usize> = vec![0];
     for (node, depth) in merged.walk(1) {
         let depth = depth as usize;
@@ -195,7 +195,7 @@ mod tests {
             let lines: Vec<(&str, u64)> =
                 text.lines().map(|l| l.rsplit_once(' ').unwrap()).map(|(s, v)| (s, v.parse().unwrap())).collect();
             prop_assert_eq!(lines.iter().map(|l| l.1).sum::<u64>(), profile.tree.total(Metric::CpuTime).sum);
-            // What hangs on the root itself comes first, whatever the root is called.
+            // Values of the root itself come first, whatever the root is named.
             let contexts = lines.iter().filter(|l| l.0 != "all");
             let paths: Vec<Vec<&str>> = contexts.map(|l| l.0.split(';').collect()).collect();
             prop_assert!(paths.windows(2).all(|pair| pair[0] < pair[1]), "not sorted, or twice:\n{}", text);

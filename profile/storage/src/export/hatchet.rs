@@ -19,7 +19,7 @@ use super::{Source, kind_name};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::tree::NodeId;
 
-/// Deepest level. Python's own limit is 1000 calls, and a reader needs more than one for each level.
+/// Deepest level. Python's own limit is 1000 calls, and a reader needs several for each level.
 pub const DEPTH_MAX: u32 = 200;
 
 /// Writes the document.
@@ -33,7 +33,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut open = 0u32;
     let mut at = 0;
     while let Some(&(node, depth)) = outline.order.get(at) {
-        // Close the nodes that this one is not below of.
+        // Close the nodes that do not contain this one.
         for _ in depth..open {
             out.write_all(b"]}")?;
         }
@@ -60,7 +60,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// A node without its end. `nodes` are those whose values it has.
+/// A node without its end. `nodes` are those with its values.
 fn begin(
     names: &Names<'_, '_>,
     name: &str,
@@ -75,11 +75,11 @@ fn begin(
     out.write_all(b",\"children\":[")
 }
 
-/// What the metrics are called.
+/// Names of the metrics.
 struct Names<'o, 'p> {
     outline: &'o Outline<'p>,
     metrics: Vec<(String, Metric)>,
-    /// The metric that `time (ns)` and `count` stand for.
+    /// The metric of `time (ns)` and `count`.
     main: Option<(&'static str, Metric, Metric)>,
 }
 

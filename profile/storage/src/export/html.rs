@@ -26,7 +26,7 @@ const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const FOLD_SCRIPT: &str = include_str!("page/fold.js");
 const PRINT_SCRIPT: &str = include_str!("page/print.js");
-/// What the timeline of single events needs beside it, in this order.
+/// Scripts for the timeline of single events, in this order.
 const EVENT_SCRIPTS: [&str; 5] = [
     include_str!("page/events.js"),
     include_str!("page/picture.js"),
@@ -35,17 +35,17 @@ const EVENT_SCRIPTS: [&str; 5] = [
     include_str!("page/timeline.js"),
 ];
 
-/// Contexts beyond this would make the page slow to open; the smallest ones are joined then.
+/// More contexts would make the page slow to open; the smallest ones are merged then.
 const NODES_MAX: usize = 100_000;
-/// What the joined ones are called.
+/// Name of the merged ones.
 const JOINED: &str = "[smaller ones]";
 
 /// A further tab of the page: one table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tab {
-    /// What the address of the page ends in when this tab is open; unlike that of any other tab.
+    /// Fragment of the page's URL while this tab is open; unique among the tabs.
     pub id: String,
-    /// What stands on the tab.
+    /// Title of the tab.
     pub title: String,
     /// Its columns.
     pub columns: Vec<Column>,
@@ -64,7 +64,7 @@ pub enum Form {
     /// As a table.
     #[default]
     Table,
-    /// Each as a sheet of its own: its first text as heading, below it every text that is not empty, with the title of
+    /// Each as a separate sheet: its first text as heading, below it every text that is not empty, with the title of
     /// its column.
     Sheets,
 }
@@ -82,7 +82,7 @@ impl Column {
         Column { title: title.to_owned(), style: "" }
     }
 
-    /// Numbers, which stand at the right.
+    /// Numbers, right-aligned.
     pub fn number(title: &str) -> Self {
         Column { title: title.to_owned(), style: "number" }
     }
@@ -97,7 +97,7 @@ impl Column {
         Column { title: title.to_owned(), style: "label" }
     }
 
-    /// Values by time as a strip of colors: the cell has one digit from `0` to `9` for each span of time.
+    /// Values over time as a strip of colors: the cell has one digit from `0` to `9` for each span of time.
     pub fn strip(title: &str) -> Self {
         Column { title: title.to_owned(), style: "strip" }
     }
@@ -108,7 +108,7 @@ impl Column {
     }
 }
 
-/// What a page may have beside the profile.
+/// Optional additions to a page.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageExtras<'m> {
     /// Further tabs.
@@ -120,12 +120,12 @@ pub struct PageExtras<'m> {
 /// Writes the page.
 ///
 /// # Errors
-/// Those of `out`, and `InvalidData` when the profile has no values at all.
+/// Those of `out`, and `InvalidData` if the profile has no values at all.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     write_with(source, PageExtras::default(), out)
 }
 
-/// Writes the page with more than the profile.
+/// Writes the page with additions.
 ///
 /// # Errors
 /// As of [`write()`].
@@ -143,7 +143,7 @@ pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write
     ];
     let mut rest = PAGE;
     for (mark, piece) in pieces {
-        // Each mark stands once in the page, which is part of the program.
+        // Each mark occurs once in the page, which is part of the program.
         let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
         out.write_all(before.as_bytes())?;
         match piece {
@@ -164,7 +164,7 @@ enum Piece {
     Events,
 }
 
-/// Writes JSON without `<`, which outside of texts it never has, so that no text can end the element it stands in.
+/// Writes JSON without `<`, which occurs only in texts, so that no text can close the enclosing element.
 struct NoMarkup<'o>(&'o mut dyn Write);
 
 impl Write for NoMarkup<'_> {
@@ -215,7 +215,7 @@ fn data(
     let frames = all().zip(&short).map(|((id, frame), short)| {
         let place = frame.detail(outline.contexts.strings, source.selection.lines);
         let full = outline.frame_label(id);
-        // A short name that says no more is not written twice.
+        // A short name without more information is not repeated.
         let short = if short == full { "" } else { short };
         json!([full, kind_name(frame.kind()), place, short, folding(frame.kind(), full)])
     });
@@ -238,8 +238,8 @@ fn data(
     out.write_all(b"}")
 }
 
-/// What folding does with a frame: 1 for a wrapper, 2 for what is joined with siblings that differ by a number, 4 for
-/// what says what the frames below it are of, 8 for the backward pass.
+/// How folding treats a frame: 1 for a wrapper, 2 for siblings that differ by a number, 4 for a heading of the frames
+/// below it, 8 for the backward pass.
 fn folding(kind: FrameKind, label: &str) -> u8 {
     let is_backward = kind == FrameKind::Operator && label == BACKWARD;
     u8::from(fold::is_wrapper(kind, label))
@@ -275,7 +275,7 @@ fn facts(source: &Source<'_>) -> Vec<String> {
     facts
 }
 
-/// The contexts as columns, callers before those they call.
+/// The contexts as columns, callers before callees.
 struct Boxes {
     parents: Vec<u32>,
     frames: Vec<u32>,
@@ -291,7 +291,7 @@ impl Boxes {
         let joined = outline.contexts.frames.len() as u32;
         let mut boxes =
             Boxes { parents: Vec::new(), frames: Vec::new(), own: vec![Vec::new(); outline.metrics.len()] };
-        // By node: its box; by box: the box that holds what is too small beside its children.
+        // By node: its box; by box: the box for children that are too small.
         let mut box_of: Vec<u32> = vec![0; tree.len()];
         let mut joined_of: Vec<Option<u32>> = Vec::new();
         let mut is_joined: Vec<bool> = vec![false; tree.len()];
@@ -334,7 +334,7 @@ impl Boxes {
     }
 }
 
-/// The largest share that a context has of any metric.
+/// The largest share of a context over all metrics.
 fn share(node: NodeId, inclusive: &[Vec<u64>]) -> f64 {
     let shares = inclusive.iter().map(|sums| match sums[0] {
         0 => 0.0,
@@ -343,13 +343,13 @@ fn share(node: NodeId, inclusive: &[Vec<u64>]) -> f64 {
     shares.fold(0.0, f64::max)
 }
 
-/// The share below which contexts are joined: 0 when all of them fit.
+/// The share below which contexts are merged: 0 if all of them fit.
 fn least_share(outline: &Outline<'_>, inclusive: &[Vec<u64>]) -> f64 {
     if outline.order.len() <= NODES_MAX {
         return 0.0;
     }
     let mut shares: Vec<f64> = outline.order.iter().map(|(node, _)| share(*node, inclusive)).collect();
-    // Half of the boxes for contexts, since each may get one more for what is joined below it.
+    // Half of the boxes for contexts, since each may get one more for merged ones below it.
     let (_, least, _) = shares.select_nth_unstable_by(NODES_MAX / 2, |a, b| b.total_cmp(a));
     least.next_up()
 }

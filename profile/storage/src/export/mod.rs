@@ -43,7 +43,7 @@ use deepctx_profile::view::Selection;
 
 pub use trace_events::Events;
 
-/// What is exported.
+/// Input of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'p> {
     /// The profile.
@@ -52,8 +52,8 @@ pub struct Source<'p> {
     pub selection: Selection,
     /// How long the capture took; zero when unknown.
     pub elapsed: Nanos,
-    /// Whether pictures and pages leave out what says nothing; see [`deepctx_profile::view::fold`]. Formats for
-    /// programs are always whole.
+    /// Whether pictures and pages omit uninformative frames; see [`deepctx_profile::view::fold`]. Formats for programs
+    /// are always complete.
     pub folds: bool,
 }
 
@@ -72,17 +72,17 @@ macro_rules! formats {
                 match self { $($(#[cfg(feature = $feature)])? Format::$variant => $name,)* }
             }
 
-            /// What its files are called after the dot.
+            /// File name extension.
             pub const fn extension(self) -> &'static str {
                 match self { $($(#[cfg(feature = $feature)])? Format::$variant => $extension,)* }
             }
 
-            /// What it is and who reads it, in one line.
+            /// Description and readers, in one line.
             pub const fn about(self) -> &'static str {
                 match self { $($(#[cfg(feature = $feature)])? Format::$variant => $about,)* }
             }
 
-            /// How many metrics one file holds.
+            /// Number of metrics in one file.
             pub const fn metrics(self) -> Metrics {
                 match self { $($(#[cfg(feature = $feature)])? Format::$variant => Metrics::$metrics,)* }
             }
@@ -90,7 +90,7 @@ macro_rules! formats {
             /// Writes a profile.
             ///
             /// # Errors
-            /// Those of `out`, and `InvalidData` when the format cannot hold this profile.
+            /// Those of `out`, and `InvalidData` if the format cannot hold this profile.
             pub fn write(self, source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
                 match self { $($(#[cfg(feature = $feature)])? Format::$variant => ($write)(source, out),)* }
             }
@@ -98,12 +98,12 @@ macro_rules! formats {
     };
 }
 
-/// How many metrics a file of a format holds.
+/// Number of metrics in a file of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metrics {
     /// The selected one.
     One,
-    /// All that the profile has values of.
+    /// All with values in the profile.
     All,
 }
 
@@ -140,7 +140,7 @@ formats! {
     Csv = "csv", "csv", All, "one row per context, one column per metric", csv::write;
 }
 
-/// What a kind of frame is called in files.
+/// Name of a kind of frame in files.
 const fn kind_name(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Root => "root",

@@ -56,7 +56,7 @@ fn resource(
     let meta = &source.profile.meta;
     let mut attributes =
         vec![attribute("host.name", AnyValue::text(&deepctx_profile::frame::clean(&meta.host)))];
-    // Every node of the list is of the same process.
+    // All nodes of the list are of the same process.
     let lane = nodes.first().map(|&node| &outline.lanes[outline.lane(node)]);
     if let Some((name, pid)) = lane.and_then(|lane| lane.process.as_ref()) {
         attributes.push(attribute("process.pid", AnyValue::number(i64::from(*pid))));
@@ -112,9 +112,9 @@ struct Tables {
 }
 
 impl Tables {
-    /// Tables with all frames: the place of a frame's location is its number plus one.
+    /// Tables with all frames: the index of a frame's location is its number plus one.
     fn new(source: &Source<'_>, outline: &Outline<'_>) -> Self {
-        // Entry 0 of every table says "none".
+        // Entry 0 of every table means "none".
         let dictionary = ProfilesDictionary {
             mapping_table: vec![Mapping::default()],
             location_table: vec![Location::default()],

@@ -19,30 +19,30 @@ use deepctx_profile::view::Selection;
 #[derive(Debug)]
 pub(crate) struct Outline<'p> {
     pub(crate) contexts: Contexts<'p>,
-    /// Metrics that have values; the selected one is first if it has any.
+    /// Metrics with values; the selected one is first if it has any.
     pub(crate) metrics: Vec<Metric>,
     /// By frame: its text.
     labels: Vec<String>,
     /// Every node with its depth; the root is first, at depth 0.
     pub(crate) order: Vec<(NodeId, u32)>,
-    /// Processes and threads, in the order in which they come up.
+    /// Processes and threads, in order of first appearance.
     pub(crate) lanes: Vec<Lane>,
-    /// By node: its place in `lanes`.
+    /// By node: its index in `lanes`.
     lane_of: Vec<u32>,
 }
 
-/// Where each node lies, by node; see [`Outline::layout`].
+/// Position of each node, by node; see [`Outline::layout`].
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) starts: Vec<u64>,
-    /// Zero for what has no value on its line.
+    /// Zero for nodes without a value on their row.
     pub(crate) lengths: Vec<u64>,
 }
 
-/// A process or one of its threads, when threads are distinguished.
+/// A process, or one of its threads if threads are distinguished.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lane {
-    /// Name and id; `None` for what belongs to no process.
+    /// Name and id; `None` outside processes.
     pub(crate) process: Option<(String, u32)>,
     /// Name and id.
     pub(crate) thread: Option<(String, u32)>,
@@ -54,7 +54,7 @@ impl Lane {
         self.process.as_ref().map_or(0, |(_, pid)| *pid)
     }
 
-    /// Thread id; that of the main thread, which is the process's, when threads are joined.
+    /// Thread id; if threads are merged, that of the main thread, which is the process's.
     pub(crate) fn tid(&self) -> u32 {
         self.thread.as_ref().map_or_else(|| self.pid(), |(_, tid)| *tid)
     }
@@ -64,7 +64,7 @@ impl Lane {
         self.process.as_ref().map_or("", |(name, _)| name)
     }
 
-    /// Name of the thread, or of its process when threads are joined.
+    /// Name of the thread, or of its process if threads are merged.
     pub(crate) fn thread_name(&self) -> &str {
         self.thread.as_ref().map_or_else(|| self.process_name(), |(name, _)| name)
     }
@@ -130,18 +130,18 @@ impl<'p> Outline<'p> {
         self.lane_of[node.index()] as usize
     }
 
-    /// Whether a node has a value of any metric of its own.
+    /// Whether a node has an exclusive value of any metric.
     pub(crate) fn has_values(&self, node: NodeId) -> bool {
         self.metrics.iter().any(|&metric| !self.contexts.tree.exclusive(node, metric).is_empty())
     }
 
-    /// Sum of a node alone.
+    /// Exclusive sum of a node.
     pub(crate) fn own(&self, node: NodeId, metric: Metric) -> u64 {
         self.contexts.tree.exclusive(node, metric).sum
     }
 
-    /// A place on a line for every node: what is below a node lies within it, side by side, and its own value after
-    /// that. Each process and each thread has a line of its own, which begins at 0.
+    /// A position for every node: the nodes below it lie within it, side by side, followed by its own value. Each
+    /// process and each thread has a separate row, which begins at 0.
     pub(crate) fn layout(&self, metric: Metric) -> Layout {
         let tree = &self.contexts.tree;
         let mut lengths: Vec<u64> = vec![0; tree.len()];
@@ -154,7 +154,7 @@ impl<'p> Outline<'p> {
                 lengths[parent] = lengths[parent].saturating_add(lengths[number]);
             }
         }
-        // A process that changed its name has two lanes but one line.
+        // A process that changed its name has two lanes but one row.
         let mut ends: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         let mut starts: Vec<u64> = vec![0; tree.len()];
         let mut next: Vec<u64> = vec![0; tree.len()];
@@ -173,7 +173,7 @@ impl<'p> Outline<'p> {
         Layout { starts, lengths }
     }
 
-    /// Frames from the root (left out) to a node.
+    /// Frames from the root (excluded) to a node.
     pub(crate) fn stack(&self, node: NodeId) -> Vec<FrameId> {
         self.contexts.tree.stack(node)
     }
@@ -239,7 +239,7 @@ mod tests {
                 if lengths[at] == 0 {
                     continue;
                 }
-                // Boxes that are over, then those that must hold this one.
+                // Closes boxes that are over, then extends those that must contain this one.
                 let line = &mut open[outline.lane(node)];
                 while line.last().is_some_and(|&end| end <= from) {
                     line.pop();

@@ -9,9 +9,9 @@ use prost::Message as _;
 
 use crate::proto::perfetto::{Trace, TracePacket};
 
-/// Whose packets these are; any number but 0.
+/// Sequence id of these packets; any number but 0.
 const SEQUENCE: u32 = 1;
-/// Packets that are encoded at once.
+/// Packets encoded together.
 const CHUNK: usize = 1024;
 
 /// A file that is being written.
@@ -31,14 +31,14 @@ impl<'o> Packets<'o> {
         if self.waiting.len() < CHUNK { Ok(()) } else { self.flush() }
     }
 
-    /// Writes what is waiting.
+    /// Writes the pending packets.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.out.flush()
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Messages that follow each other are one message.
+        // Consecutive messages are one message.
         let part = Trace { packet: std::mem::take(&mut self.waiting) };
         self.out.write_all(&part.encode_to_vec())
     }

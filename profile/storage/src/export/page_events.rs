@@ -21,15 +21,15 @@ use deepctx_profile::units::Nanos;
 
 use super::base64::Base64;
 
-/// Most events of a page: its script holds about 60 bytes for each, and draws a picture in a few milliseconds.
+/// Most events of a page: its script takes about 60 bytes for each, and draws a picture in a few milliseconds.
 const EVENTS_MAX: usize = 1_000_000;
-/// Most bytes of names: a million events of one trace have some thousands of distinct ones.
+/// Most bytes of names: a million events of one trace have some thousand distinct ones.
 const NAMES_MAX: usize = 32 << 20;
 /// Most values of a counter: as many as the widest screen has columns.
 const VALUES_MAX: usize = 4096;
 /// Most counters: a few for each CPU of a large machine.
 const COUNTERS_MAX: usize = 400;
-/// What an event is called whose name found no room.
+/// Name of an event whose name found no room.
 const NO_NAME: &str = "[name left out]";
 /// Numbers from here on are not exact in a script, whose numbers are 64-bit floating-point ones; a difference of two
 /// has one bit more.
@@ -77,8 +77,8 @@ fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> 
     [begins, lengths, name_numbers, causes, correlations, bytes].iter().try_for_each(|of| out.write_all(of))
 }
 
-/// The counters of the page, and how many are left out. Of one with more values than `most`, the highest of each part
-/// of the time.
+/// The counters of the page, and how many are left out. One with more than `most` values is reduced to the highest of
+/// each interval.
 fn counters(lanes: &EventLanes, most: usize) -> (Vec<serde_json::Value>, usize) {
     let length = lanes.length();
     let one = |counter: &CounterLane| {
@@ -115,7 +115,7 @@ fn highest_of_parts(
     })
 }
 
-/// Which events the page holds.
+/// The events of the page.
 struct EventSelection {
     /// Events of the trace.
     total: usize,
@@ -162,7 +162,7 @@ impl Columns {
         let rank = lanes.rank_and_device(lane).0;
         let (mut begin, mut cause, mut correlation, mut count) = (0, 0, 0, 0);
         for event in lanes.events(lane).filter(|event| chosen.has(event)) {
-            // A lane is in the order of begins.
+            // A lane is sorted by begin.
             varint(&mut self.begins, event.begin.0.saturating_sub(begin));
             begin = event.begin.0;
             varint(&mut self.lengths, event.duration.0);
@@ -189,7 +189,7 @@ impl Columns {
     }
 }
 
-/// Distinct names, each with its class: the place in [`EventClass::ALL`], or the number of classes for a step.
+/// Distinct names, each with its class: the index in [`EventClass::ALL`], or the number of classes for a step.
 #[derive(Default)]
 struct Names {
     all: Vec<(u8, String)>,
@@ -228,7 +228,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The difference to the value before, small for small ones of either sign.
+/// The difference to the previous value, zigzag-encoded: small for small ones of either sign.
 fn zigzag(value: u64, before: &mut u64) -> u64 {
     let difference = value.wrapping_sub(*before).cast_signed();
     *before = value;

@@ -23,7 +23,7 @@ use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
-/// Number of the name of the argument that says where a frame is. Those of metrics follow.
+/// Number of the name of the argument with a frame's location. Those of metrics follow.
 const WHERE: u64 = 1;
 
 /// Writes the trace.
@@ -51,7 +51,7 @@ struct Writer<'a, 'p> {
     source: &'a Source<'p>,
     outline: &'a Outline<'p>,
     layout: Layout,
-    /// Number of the next track beside those of the contexts.
+    /// Number of the next track besides those of the contexts.
     next_track: u64,
     packets: Packets<'a>,
 }
@@ -115,7 +115,7 @@ impl Writer<'_, '_> {
 
     fn slices(&mut self) -> io::Result<()> {
         let order: Vec<NodeId> = self.outline.order.iter().map(|(node, _)| *node).collect();
-        // Slices of each line that are still open, by their ends.
+        // Open slices of each row, by their ends.
         let mut open: Vec<Vec<u64>> = vec![Vec::new(); self.outline.lanes.len()];
         for node in order {
             let (start, length) = (self.layout.starts[node.index()], self.layout.lengths[node.index()]);
@@ -166,7 +166,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What devices did, at its times: a track for each stream, and one beside each thread for its launches.
+    /// Device work at its times: a track for each stream, and one beside each thread for its launches.
     fn devices(&mut self) -> io::Result<()> {
         let devices = Devices::of(self.source.profile);
         let tracks = self.streams(&devices)?;
@@ -197,7 +197,7 @@ impl Writer<'_, '_> {
         Ok(tracks)
     }
 
-    /// Each launch, on a track beside its thread, with flows to what it launched.
+    /// Each launch, on a track beside its thread, with flows to its work.
     fn launches(&mut self, devices: &Devices) -> io::Result<()> {
         let mut threads: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         for Launch { at, events } in &devices.launches {
@@ -227,7 +227,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What a device did once: the activity with this number, from 1.
+    /// One activity of a device, by its number from 1.
     fn activity(
         &mut self,
         track_uuid: u64,
@@ -269,7 +269,7 @@ impl Writer<'_, '_> {
         self.event(activity.end.0, end)
     }
 
-    /// A track beside those of the contexts.
+    /// A track besides those of the contexts.
     fn track(&mut self, name: String, parent_uuid: Option<u64>) -> io::Result<u64> {
         let uuid = self.next_track;
         self.next_track += 1;

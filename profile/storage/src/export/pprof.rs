@@ -22,7 +22,7 @@ use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::view::losses;
 
-/// Messages that are encoded at once.
+/// Messages encoded together.
 const CHUNK: usize = 1024;
 
 /// Writes a profile, gzipped.
@@ -57,7 +57,7 @@ struct Writer<'a, 'p, W: Write> {
 }
 
 impl<W: Write> Writer<'_, '_, W> {
-    /// Messages that follow each other are one message.
+    /// Consecutive messages are one message.
     fn put(&mut self, part: &Profile) -> io::Result<()> {
         self.out.write_all(&part.encode_to_vec())
     }
@@ -77,7 +77,7 @@ impl<W: Write> Writer<'_, '_, W> {
             head.sample_type.push(types(&mut self.texts, metric));
         }
         head.default_sample_type = self.outline.metrics.first().map_or(0, |m| self.texts.number(m.name()));
-        // A period that fits no value would make readers scale: only the timer's own metric has one.
+        // A period of another metric would make readers scale: only the timer's own metric has one.
         if meta.frequency_hz > 0 && self.outline.metrics.contains(&Metric::CpuTime) {
             head.period_type = Some(types(&mut self.texts, Metric::CpuTime));
             head.period = 1_000_000_000 / i64::from(meta.frequency_hz);
@@ -142,7 +142,7 @@ impl<W: Write> Writer<'_, '_, W> {
         let filename = if file == StrId::EMPTY { module } else { file };
         part.function.push(Function {
             id: function_id,
-            // The line has a place of its own, so the name goes without.
+            // The line is stored separately, so the name omits it.
             name: self.texts.number(&frame.label(strings, false)),
             system_name: self.texts.number(&name_clean),
             filename: self.texts.number(&deepctx_profile::frame::clean(strings.get(filename))),

@@ -10,14 +10,14 @@
 use deepctx_profile::frame::{FrameKind, short_labels};
 use rustc_hash::FxHashMap;
 
-/// What begins a box in the picture.
+/// Begin of a box in the picture.
 const BOX: &str = "<g><title>";
-/// How the script of the picture takes the text of a box.
+/// How the picture's script reads the text of a box.
 const TEXT_OF_BOX: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
-/// How it does instead.
+/// Its replacement.
 const NAME_OF_BOX: &str =
     r#"(e.getAttribute("data-name") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
-/// What `quick_xml`, which writes the picture, escapes.
+/// Escapes of `quick_xml`, which writes the picture.
 const ESCAPED: [(&str, &str); 5] =
     [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
 
@@ -29,12 +29,12 @@ pub(super) struct ShortNames<'n> {
 }
 
 impl<'n> ShortNames<'n> {
-    /// Those of all labels of a picture.
+    /// Short names for all labels of a picture.
     pub(super) fn of(labels: impl Iterator<Item = (FrameKind, &'n str)> + Clone) -> Self {
         let mut names = Self::default();
         let short = short_labels(labels.clone());
         for ((_, full), short) in labels.zip(short) {
-            // What ends in a number would be read as a value.
+            // A number at the end would be read as a value.
             let ends_in_number = short
                 .rsplit_once(' ')
                 .is_some_and(|(_, last)| last.bytes().all(|byte| byte.is_ascii_digit()));
@@ -46,7 +46,7 @@ impl<'n> ShortNames<'n> {
         names
     }
 
-    /// Gives a label a short name of which there is no other.
+    /// Gives a label a unique short name.
     pub(super) fn shorten(&mut self, full: &'n str, short: String) {
         if !self.of_full.contains_key(full) && !self.of_short.contains_key(&short) {
             self.of_short.insert(short.clone(), full);
@@ -54,12 +54,12 @@ impl<'n> ShortNames<'n> {
         }
     }
 
-    /// What the title of a box says in place of its name.
+    /// Sets the title of a box, in place of its name.
     pub(super) fn explain(&mut self, name: &str, full: &'n str) {
         self.of_short.insert(name.to_owned(), full);
     }
 
-    /// The short name of a label; the label where there is none.
+    /// The short name of a label; the label itself without one.
     pub(super) fn short<'a>(&'a self, full: &'a str) -> &'a str {
         self.of_full.get(full).map_or(full, String::as_str)
     }

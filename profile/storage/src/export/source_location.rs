@@ -6,10 +6,10 @@
 use deepctx_profile::frame::{Frame, Line};
 use deepctx_profile::intern::StrId;
 
-/// Where a frame is; what is unknown, or has no meaning for its kind, is empty.
+/// Location of a frame; unknown parts, or those without meaning for its kind, are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SourceLocation {
-    /// The name as it stands in the program.
+    /// The name in the program.
     pub(super) name: StrId,
     /// Executable or library.
     pub(super) module: StrId,
@@ -19,7 +19,7 @@ pub(super) struct SourceLocation {
     pub(super) line: Line,
     /// Line of the definition.
     pub(super) start: Line,
-    /// Address as the module's file counts them, of code without a name.
+    /// Address in the module's file, for code without a name.
     pub(super) offset: u64,
 }
 

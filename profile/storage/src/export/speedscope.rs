@@ -34,7 +34,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let frames = outline.contexts.frames.iter();
     list(out, frames, |out, (id, frame)| value(out, &frame_json(&outline, id, &frame)))?;
     out.write_all(b"},\n\"profiles\":")?;
-    // The selected metric stands even without values: the format wants a profile.
+    // The selected metric is written even without values: the format requires a profile.
     let none = [source.selection.metric];
     let metrics = if outline.metrics.is_empty() { &none[..] } else { &outline.metrics };
     list(out, metrics, |out, &metric| profile(&outline, metric, out))?;

@@ -17,11 +17,11 @@ use deepctx_profile::view::fold::{Fold, FoldedTree};
 use deepctx_profile::view::snapshot::FlameTree;
 use deepctx_profile::view::{MergedTree, Resolution};
 
-/// Bytes of folded text that one picture may be drawn from; `inferno` holds all of it at once.
+/// Largest folded text for one picture; `inferno` holds all of it in memory.
 const FOLDED_BYTES_MAX: usize = 1 << 30;
 
-/// Writes the flame graph of a selection as SVG, what says nothing folded if `folds` says so. Boxes too narrow to be
-/// seen are left out of the picture.
+/// Writes the flame graph of a selection as SVG, with uninformative frames folded if `folds` is set. Boxes too narrow
+/// to be visible are omitted.
 pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dyn Write) -> io::Result<()> {
     let merged = MergedTree::by_text(*selection);
     let mut merged = if folds { merged.with_backward_apart() } else { merged };
@@ -68,10 +68,10 @@ pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dy
     draw(&mut options, &lines, &names, out)
 }
 
-/// The names of layers without what they share with the layer that they are in.
+/// The names of layers without the prefix of their enclosing layer.
 fn layers_within(tree: &FlameTree) -> Vec<(&str, String)> {
     let mut layers = Vec::new();
-    // By node: the innermost layer that it is in, or that it is. Callers stand before what they call.
+    // By node: the innermost layer that it is in, or that it is. Callers precede callees.
     let mut within: Vec<Option<&str>> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
         let outer = within.get(node.parent as usize).copied().flatten();
@@ -84,7 +84,7 @@ fn layers_within(tree: &FlameTree) -> Vec<(&str, String)> {
     layers
 }
 
-/// What all pictures have. Names are cut at their ends: they begin with what they are.
+/// Options of all pictures. Names are cut at their ends, since their beginnings are more informative.
 fn options<'o>() -> Options<'o> {
     let mut options = Options::default();
     options.name_type = "Frame:".to_owned();
@@ -93,7 +93,7 @@ fn options<'o>() -> Options<'o> {
     options
 }
 
-/// A tree as folded text: a line for each box with a value of its own.
+/// A tree as folded text: a line for each box with an exclusive value.
 fn lines(tree: &FlameTree, names: &ShortNames<'_>) -> io::Result<String> {
     let (mut folded, mut line) = (String::new(), String::new());
     // Each box with the length of the line up to its caller.
@@ -132,25 +132,25 @@ fn draw(
     out.flush()
 }
 
-/// A comparison of two profiles, as it is drawn.
+/// A comparison of two profiles, to be drawn.
 #[derive(Clone, Debug)]
 pub struct Difference<'c> {
-    /// What was compared.
+    /// The compared metric.
     pub metric: Metric,
     /// Totals before and after.
     pub totals: [u64; 2],
-    /// Each context, outermost frame first, with its own values before and after; sorted by frames.
+    /// Each context, outermost frame first, with its exclusive values before and after; sorted by frames.
     pub stacks: Vec<(Vec<&'c str>, [u64; 2])>,
     /// Kind and text of all frames.
     pub frames: Vec<(FrameKind, &'c str)>,
 }
 
-/// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where
-/// it has less, as shares of the totals. What only the first one has is as wide as nothing, so it does not show; the
-/// text form lists it.
+/// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where it
+/// has less, as shares of the totals. Contexts that only the first one has have no width, so they are invisible; the
+/// text form lists them.
 ///
 /// # Errors
-/// Those of `out`, and `InvalidData` when the second profile has no values.
+/// Those of `out`, and `InvalidData` if the second profile has no values.
 pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io::Result<()> {
     let metric = difference.metric;
     let [before, after] = difference.totals;
@@ -161,7 +161,7 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     let (unit, factor) = scale(metric.unit(), after);
     // Scaled here, since `inferno` would scale changes twice.
     let shown = |value: f64| (value * factor).round() as u64;
-    // As if both had the same total: a longer run is no difference.
+    // As if both had the same total: a longer run is not a difference.
     let ratio = if before == 0 { 0.0 } else { after as f64 / before as f64 };
     let values = difference.stacks.iter().map(|(_, [before, after])| [*before as f64 * ratio, *after as f64]);
     check_sum(values.flatten().map(shown))?;
@@ -210,7 +210,7 @@ fn title(profile: &Profile, selection: &Selection) -> String {
     }
 }
 
-/// Unit in which the picture gives values, and how many of the metric's own units it is.
+/// Unit of values in the picture, and its size in the metric's own units.
 fn scale(unit: Unit, total: u64) -> (&'static str, f64) {
     match unit {
         Unit::Nanoseconds if total >= 10_000_000_000 => ("ms", 1e-6),
@@ -314,7 +314,7 @@ mod tests {
             "{svg}"
         );
         assert!(svg.contains(&format!(">{short}</text>")), "{svg}");
-        // What is drawn anew when the picture is zoomed has the short name, too: in both places of the script.
+        // Boxes redrawn when the picture is zoomed use the short name, too: at both places of the script.
         assert_eq!(svg.matches("e.getAttribute(\"data-name\") || find_child").count(), 2, "{svg}");
         assert_eq!(svg.matches("find_child(e, \"title\").textContent").count(), 2, "{svg}");
     }

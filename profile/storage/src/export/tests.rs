@@ -34,7 +34,7 @@ fn uint(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Totals by metric, as a reader of the format would find them.
+/// Totals by metric, as a reader of the format would compute them.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each format")]
 fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
     let mut totals = Totals::new();
@@ -119,7 +119,7 @@ fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
                 let end = ends.entry((uint(&event["pid"]), uint(&event["tid"]))).or_default();
                 *end = (*end).max(nanos("ts") + nanos("dur"));
             }
-            // The lines are as long as the values that lie on them.
+            // The rows are as long as the values on them.
             let drawn: u128 = ends.values().map(|&end| u128::from(end)).sum();
             assert_eq!(drawn, totals.get(selected.name()).copied().unwrap_or_default());
             // Contexts without the selected metric have no width, hence no event.
@@ -289,7 +289,7 @@ fn every_format_writes_a_stack_of_ten_thousand_frames() {
     let source =
         Source { profile: &deep, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(1), folds: true };
     for &format in Format::ALL {
-        // Reading it back would need a reader as patient; the nested one is checked below.
+        // Only checks that it is written: reading it would need a patient reader; the nested one is checked below.
         assert!(!bytes(format, &source).is_empty(), "{format}");
     }
     let text = String::from_utf8(bytes(Format::Hatchet, &source)).unwrap();
@@ -334,7 +334,7 @@ fn hostile_names_stay_data_in_every_format() {
         elapsed: Nanos(0),
         folds: true,
     };
-    // Our own format keeps names as they were; whoever shows them cleans them.
+    // Our own format keeps names unchanged; viewers clean them.
     for &format in Format::ALL.iter().filter(|&&format| format != Format::Dctx) {
         let out = bytes(format, &source);
         assert!(out.windows(2).all(|pair| pair != b"\x1b[" && pair != b"\x1b]"), "{format}");

@@ -10,11 +10,11 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A text that borrows where it can.
+/// A text that borrows if it can.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(in crate::import) struct Text<'b>(#[serde(borrow)] pub(in crate::import) Cow<'b, str>);
 
-/// A number or a word, as ids of processes and threads come.
+/// A number or text, as ids of processes and threads may be.
 #[derive(Clone, Debug, Default)]
 pub(in crate::import) enum NumberOrText<'b> {
     /// A number that is zero or above.
@@ -33,7 +33,7 @@ impl NumberOrText<'_> {
         match self {
             NumberOrText::Number(number) => number.to_string(),
             NumberOrText::Negative(number) => number.to_string(),
-            // Words of processes are short; a long one is no name.
+            // Texts of processes are short; a long one is not a name.
             NumberOrText::Word(word) => word.chars().take(64).collect(),
             NumberOrText::Other => String::new(),
         }
@@ -46,7 +46,7 @@ impl NumberOrText<'_> {
         }
     }
 
-    /// The number, also that of a word (`"stream 7"`, `"16"`).
+    /// The number, also from a text (`"stream 7"`, `"16"`).
     pub(in crate::import) fn number(&self) -> Option<u64> {
         match self {
             NumberOrText::Number(number) => Some(*number),
@@ -82,7 +82,7 @@ impl<'de: 'b, 'b> Deserialize<'de> for NumberOrText<'b> {
             }
 
             fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-                // Above 2^53, a number with a point is no id.
+                // Above 2^53, a number with a decimal point is not an id.
                 let is_whole = number.fract() == 0.0 && number.abs() < 9e15;
                 Ok(match is_whole {
                     true if number >= 0.0 => NumberOrText::Number(number as u64),
@@ -141,7 +141,7 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) group_size: NumberOrText<'b>,
     pub(in crate::import) elements_in: NumberOrText<'b>,
     pub(in crate::import) element: NumberOrText<'b>,
-    // What only our exports have.
+    // Only in our exports.
     pub(in crate::import) ordinal: NumberOrText<'b>,
     pub(in crate::import) kind: NumberOrText<'b>,
     pub(in crate::import) result: NumberOrText<'b>,

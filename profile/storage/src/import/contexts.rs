@@ -27,7 +27,7 @@ use deepctx_profile::units::Nanos;
 
 use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
 
-/// Operations within each other.
+/// Most nested operations.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// A part of a trace's time.
@@ -35,7 +35,7 @@ const DEPTH_MAX: usize = 16 * 1024;
 pub(super) struct Part {
     /// Its begin.
     pub(super) from: TraceTime,
-    /// Its end, which is not in it.
+    /// Its end, exclusive.
     pub(super) to: TraceTime,
 }
 
@@ -43,14 +43,14 @@ impl Part {
     /// Everything.
     pub(super) const ALL: Part = Part { from: TraceTime::from_nanos(0), to: TraceTime::from_nanos(u64::MAX) };
 
-    /// How much of a time lies in it; `None` when none does. A moment has no length, and lies in it or not.
+    /// The length of a time's overlap with it; `None` without one. A moment has no length, and lies in it or not.
     fn of(self, begin: TraceTime, end: TraceTime) -> Option<u64> {
         let is_in = begin < self.to && (self.from < end || self.from <= begin);
         is_in.then(|| (end.min(self.to) - begin.max(self.from)).0)
     }
 }
 
-/// Adds what a part of a trace holds to a profile, below `root`. Gives the length of the trace.
+/// Adds the content of a part of a trace to a profile, below `root`. Returns the length of the trace.
 pub(super) fn add(trace: &Trace, links: &Links, part: Part, root: NodeId, profile: &mut Profile) -> Nanos {
     for (reason, n) in trace.ledger.stage(Stage::Decode).gaps.iter() {
         profile.ledger.gap(Stage::Decode, reason.clone(), n);
@@ -80,11 +80,11 @@ struct Builder<'a> {
     part: Part,
     profile: &'a mut Profile,
     root: NodeId,
-    /// Names repeat a thousandfold, and telling what one is takes a look at its shape.
+    /// Frames by name: names repeat thousands of times, and classifying one takes time.
     frames: FxHashMap<(HostKind, StrId), Frame>,
-    /// Where each call stands, and when it began.
+    /// Context and begin of each call.
     launches: FxHashMap<Id<HostOp>, (NodeId, u64)>,
-    /// Where tensors were allocated.
+    /// Contexts of tensor allocations.
     allocations: Vec<(MemoryEvent, NodeId)>,
 }
 
@@ -111,7 +111,7 @@ impl Builder<'_> {
         by_thread
     }
 
-    /// Begin of the first call whose work lies in the part, or of the part.
+    /// Begin of the first call whose work is in the part, or of the part.
     fn first_launch(&self, links: &Links) -> TraceTime {
         if self.part == Part::ALL {
             return self.part.from;
@@ -121,7 +121,7 @@ impl Builder<'_> {
         calls.map(|call| call.begin).fold(self.part.from, TraceTime::min)
     }
 
-    /// The stacks of one thread, of what ends behind `first`.
+    /// The stacks of one thread, of operations that end after `first`.
     fn thread(&mut self, thread: Id<Thread>, ops: &[Id<HostOp>], first: TraceTime, memory: &[MemoryEvent]) {
         if ops.is_empty() && memory.is_empty() {
             return;
@@ -142,7 +142,7 @@ impl Builder<'_> {
             self.close_until(&mut open, begin);
             let mut end = op.end().as_nanos();
             if let Some(above) = open.last_mut() {
-                // Rounded times may stick out by a nanosecond.
+                // Rounded times may exceed the enclosing operation by a nanosecond.
                 end = end.min(above.end);
                 let inner = self.part.of(op.begin, TraceTime::from_nanos(end)).unwrap_or(0);
                 above.inner = above.inner.saturating_add(inner);
@@ -175,7 +175,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds what an operation took. Gives its time in ranges.
+    /// Adds the time of an operation. Returns its time in ranges.
     fn close(&mut self, closed: &OpenOp) -> u64 {
         let Some(length) = self.part.of(closed.op.begin, TraceTime::from_nanos(closed.end)) else {
             return closed.ranges;
@@ -197,7 +197,7 @@ impl Builder<'_> {
             }
             HostKind::Annotation | HostKind::Step => {
                 tree.add(closed.node, Metric::RangeTime, length.saturating_sub(closed.ranges));
-                // A step that is cut is no short one.
+                // A truncated step is not a short one.
                 let is_whole = length == closed.end - closed.op.begin.as_nanos();
                 if closed.op.kind == HostKind::Step && is_whole {
                     tree.add(closed.node, Metric::StepTime, length);
@@ -208,15 +208,15 @@ impl Builder<'_> {
         }
     }
 
-    /// Notes an allocation or a free in the operation that asked for it.
+    /// Adds an allocation or a free to its enclosing operation.
     fn allocation(&mut self, root: NodeId, open: &mut Vec<OpenOp>, event: &MemoryEvent) {
         self.close_until(open, event.at.as_nanos());
         let node = open.last().map_or(root, |above| above.node);
         self.allocations.push((*event, node));
     }
 
-    /// Bytes of tensors by who allocated them, whichever thread frees them. The first schema has no addresses: nobody
-    /// knows what its frees give back.
+    /// Bytes of tensors by allocating context, whichever thread frees them. The first schema has no addresses: its
+    /// frees cannot be matched.
     fn tensors(&mut self) {
         let mut allocations = std::mem::take(&mut self.allocations);
         allocations.sort_by_key(|(event, _)| event.at);
@@ -260,7 +260,7 @@ impl Builder<'_> {
             HostKind::Layer => words::layer(profile, name),
             HostKind::Operator => Frame::Operator { name: profile.text(name) },
             HostKind::Annotation => Frame::Range { name: profile.text(name) },
-            // All steps are one context: their number would make as many trees.
+            // All steps are one context: their numbers would make as many trees.
             HostKind::Step => Frame::Range { name: profile.text(name.split('#').next().unwrap_or(name)) },
             HostKind::Process => words::process(profile, name).unwrap_or_else(|| words::frame(profile, name)),
             HostKind::OffCpu | HostKind::Other | HostKind::UnknownCategory => words::frame(profile, name),

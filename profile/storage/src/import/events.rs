@@ -10,13 +10,13 @@ use super::{
     rocprof, xplane,
 };
 
-/// The traces of a file, with the ids of their processes where a file has several.
+/// The traces of a file, with the ids of their processes if a file has several.
 pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
 
 /// Reads the events of a file: one trace, or one for each of its processes, with their ids.
 ///
 /// # Errors
-/// It is no trace, is damaged, is too large, or holds no event.
+/// It is not a trace, is damaged, is too large, or has no event.
 pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
     let DecompressedBytes { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
@@ -34,7 +34,7 @@ pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let mut traces = with_all(kind, bytes)?;
     match kind {
-        // Their readers do, but for what is a deepctx-bpf file: it comes back as it was.
+        // Their readers do this, except for deepctx-bpf files, which come back unchanged.
         Kind::Kineto | Kind::Perfetto => {}
         _ => traces.iter_mut().for_each(|(_, trace)| leave_out_at_zero(trace)),
     }

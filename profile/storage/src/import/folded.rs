@@ -9,7 +9,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 
-/// Frames of one line that are kept: beyond what any stack has; the rest of the line would be one more.
+/// Most frames of one line: more than any real stack; the rest of the line would be one more.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// The stack and the value of a line. Values may have decimals, as some tools write them.
@@ -32,7 +32,7 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
             continue;
         };
         stack.clear();
-        // What belongs to no context stands as `all`.
+        // Values without a context are written as `all`.
         let frames = if frames == "all" { None } else { Some(frames) };
         for (depth, text) in frames.into_iter().flat_map(|f| f.split(';')).take(DEPTH_MAX).enumerate() {
             let process = if depth == 0 { words::process(profile, text) } else { None };
@@ -40,7 +40,7 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
             stack.push(profile.frame(frame));
         }
         rounded += u64::from(value.fract() != 0.0);
-        // A value that is too large becomes the largest.
+        // A value that is too large becomes the maximum.
         profile.add(&stack, Metric::Samples, value.round() as u64);
     }
     super::gap(profile, super::NOT_UNDERSTOOD, odd);

@@ -53,10 +53,10 @@ use contexts::Part;
 
 pub use events::{ProcessTraces, traces};
 
-/// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a bomb has more.
+/// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a decompression bomb has more.
 pub const BYTES_MAX: usize = 1 << 30;
-/// Events that are read of a trace: an hour of training has some tens of millions, which no viewer opens either. At
-/// some 30 bytes each they take half of what the file itself may take.
+/// Most events of a trace: an hour of training has some tens of millions, which no viewer opens either. At some 30
+/// bytes each they take half of the limit for the file itself.
 pub(crate) const EVENTS_MAX: usize = 1 << 24;
 /// Bounds of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };
@@ -111,7 +111,7 @@ pub enum Kind {
     Perfetto,
     /// SQLite, as Nsight Systems exports it.
     Nsys,
-    /// What `perf script` prints.
+    /// Output of `perf script`.
     PerfScript,
     /// Folded stacks.
     Folded,
@@ -132,43 +132,43 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What was imported.
+/// An imported file.
 #[derive(Debug)]
 pub struct ImportedProfile {
     /// The profile.
     pub profile: Profile,
-    /// Where it came from.
+    /// Its format.
     pub kind: Kind,
-    /// Length of the recording; zero when the format does not say.
+    /// Length of the recording; zero if the format does not state it.
     pub elapsed: Nanos,
 }
 
-/// A file cannot be imported.
+/// Why a file cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// It is none of the formats.
+    /// It has none of the formats.
     #[error("it is neither a profile nor anything that can be imported: {because}")]
     Unknown {
         /// How it is recognized.
         because: String,
     },
-    /// It begins like one of them and then is something else.
+    /// It begins like one of them but is invalid.
     #[error("it is no valid {kind}: {because}")]
     Damaged {
-        /// What it was taken for.
+        /// The assumed format.
         kind: Kind,
-        /// What is wrong, and where.
+        /// The error, and its position.
         because: String,
     },
-    /// It is of a format that is recognized, and not read.
+    /// Its format is recognized but not supported.
     #[error("it is {format}, which is not read: {because}")]
     NotRead {
         /// The format.
         format: &'static str,
-        /// Why, or what is read instead.
+        /// Why, or what is supported instead.
         because: &'static str,
     },
-    /// It holds sums, where events with times are needed.
+    /// It has sums, but events with times are needed.
     #[error(
         "a {kind} has no events in time: a timeline needs a Kineto, rocprofv3, XPlane, Perfetto or Nsight Systems trace"
     )]
@@ -176,7 +176,7 @@ pub enum ImportError {
         /// The format.
         kind: Kind,
     },
-    /// It is larger, or becomes larger, than what is read.
+    /// It is larger, or expands to more, than the limit.
     #[error("it has more than {most} {what}, which is the most that is imported")]
     TooLarge {
         /// The bound.
@@ -184,7 +184,7 @@ pub enum ImportError {
         /// Bytes, strings, …
         what: &'static str,
     },
-    /// There is nothing in it that can be shown.
+    /// It has nothing to show.
     #[error("there is nothing to show in this {kind}: {because}")]
     Empty {
         /// The format.
@@ -200,10 +200,10 @@ impl ImportError {
     }
 }
 
-/// Reads a file of any of the formats. `name` is what the profile is called.
+/// Reads a file of any of the formats. `name` becomes the name of the profile.
 ///
 /// # Errors
-/// It is none of them, is damaged, is too large, or holds nothing.
+/// It has none of the formats, is damaged, is too large, or has no content.
 pub fn read(bytes: &[u8], name: &str) -> Result<ImportedProfile, ImportError> {
     let DecompressedBytes { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
@@ -227,16 +227,16 @@ pub fn read(bytes: &[u8], name: &str) -> Result<ImportedProfile, ImportError> {
     Ok(ImportedProfile { profile, kind, elapsed })
 }
 
-/// An event that lasts longer, or is that long before all others, has a time that its writer did not know.
+/// An event that lasts longer, or begins this long before all others, has a time that its writer did not know.
 const YEAR: Nanos = Nanos(366 * 24 * 3600 * 1_000_000_000);
 
-/// Leaves out events whose writer did not know their time, and counts them.
+/// Removes events whose time was unknown to their writer, and counts them.
 fn leave_out_at_zero(trace: &mut Trace) {
     let left_out = trace.leave_out_at_zero(YEAR);
     trace.ledger.gap(Stage::Decode, AT_ZERO, left_out);
 }
 
-/// Adds the traces of one file, which have one clock, and gives its length.
+/// Adds the traces of one file, which share a clock, and returns its length.
 fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
     let spans = traces.iter().filter_map(|(_, trace)| trace.span());
     let Some((first, last)) = spans.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) else { return Nanos(0) };
@@ -263,8 +263,7 @@ pub fn profile_of_job(job: &Job, name: &str) -> ImportedProfile {
     ImportedProfile { profile, kind: Kind::Kineto, elapsed }
 }
 
-/// The profile of a part of the time of a job, which is since its first event: of several ranks, each below a frame of
-/// its own.
+/// The profile of an interval of a job, since its first event; with several ranks, each below a frame of its own.
 pub fn profile_of_range(lanes: &EventLanes, from: Nanos, to: Nanos) -> Profile {
     let mut profile = Profile::new(Meta::default(), LIMITS);
     for (place, of) in lanes.job().ranks().iter().enumerate() {
@@ -280,14 +279,14 @@ pub fn profile_of_range(lanes: &EventLanes, from: Nanos, to: Nanos) -> Profile {
     profile
 }
 
-/// Bytes as they were before they were compressed.
+/// Decompressed bytes.
 struct DecompressedBytes<'a> {
     bytes: Cow<'a, [u8]>,
-    /// The compressed file ends in the middle.
+    /// The compressed file is truncated.
     is_cut: bool,
 }
 
-/// Counts that a file ends in the middle, unless its reader noticed.
+/// Counts a truncated file, unless its reader noticed.
 fn count_cut(ledger: &mut Ledger) {
     if ledger.stage(Stage::Decode).gaps.count(CUT_SHORT.key) == 0 {
         ledger.gap(Stage::Decode, CUT_SHORT, 1);
@@ -308,7 +307,7 @@ fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
     }
     let is_cut = match read {
         Ok(_) => false,
-        // What a process that was killed, or a disk that was full, left of it.
+        // Left by a killed process, or a full disk.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !out.is_empty() => true,
         Err(error) => {
             let because = format!("it begins like a gzip file, but cannot be decompressed: {error}");
@@ -318,20 +317,20 @@ fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
     Ok(DecompressedBytes { bytes: Cow::Owned(out), is_cut })
 }
 
-/// Keys that traces in JSON begin with.
+/// First keys of traces in JSON.
 const KEYS: [&[u8]; 2] = [b"\"schemaVersion\"", b"\"traceEvents\""];
 
 /// Recognizes the format by its beginning.
 fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     let unknown = |because: &str| Err(ImportError::Unknown { because: because.to_owned() });
-    // Enough for the long header that some tools write, little enough to look at at once.
+    // Enough for the long header of some tools, small enough to search at once.
     let start = &bytes[..bytes.len().min(64 * 1024)];
     let mut words = start.iter().filter(|byte| !byte.is_ascii_whitespace());
     let Some(&first) = words.next() else {
         return unknown("it is empty");
     };
     if start.starts_with(b"SQLite format 3\0") {
-        // Whose database it is, its reader finds out.
+        // Its reader determines whose database it is.
         return if cfg!(feature = "nsys") { Ok(Kind::Nsys) } else { Err(SQLITE_NOT_BUILT) };
     }
     // A folded stack may begin with a bracket as well.
@@ -373,11 +372,11 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
 /// The first key of rocprofv3's JSON.
 const ROCPROF: &[u8] = b"\"rocprofiler-sdk-tool\"";
 
-/// Databases need a library.
+/// Databases need an optional library.
 const SQLITE_NOT_BUILT: ImportError =
     ImportError::NotRead { format: "an SQLite database", because: "this program was built without `nsys`" };
 
-/// Counts what a file holds that is not understood.
+/// Counts content of a file that is not understood.
 fn gap(profile: &mut Profile, reason: &'static Reason, n: u64) {
     profile.ledger.gap(Stage::Decode, reason, n);
 }

@@ -17,7 +17,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 
-/// Frames of one sample that are kept; perf itself stops far below.
+/// Most frames of one sample; perf itself stops far below.
 const DEPTH_MAX: usize = 16 * 1024;
 /// Addresses from here on are the kernel's, on every 64-bit machine that perf runs on.
 const KERNEL_FROM: u64 = 0xffff_0000_0000_0000;
@@ -33,8 +33,8 @@ pub(super) struct SampleHeader<'l> {
     period: Option<u64>,
 }
 
-/// Reads a head line: `comm pid/tid [cpu] seconds: period event:`, where all but the comm, an id and the time may be
-/// missing.
+/// Reads a header line: `comm pid/tid [cpu] seconds: period event:`, where only the comm, an id and the time are
+/// required.
 pub(super) fn head(line: &str) -> Option<SampleHeader<'_>> {
     if line.starts_with([' ', '\t']) && !line.trim_start().contains(": ") {
         return None;

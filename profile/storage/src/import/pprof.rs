@@ -14,9 +14,9 @@ use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Nanos, Time};
 
-/// Entries of any table. The largest profiles of continuous profilers have some hundred thousand.
+/// Most entries of any table. The largest profiles of continuous profilers have some hundred thousand.
 const ENTRIES_MAX: usize = 4 << 20;
-/// Frames of one stack.
+/// Most frames of one stack.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// One field of the outermost message.
@@ -26,7 +26,7 @@ enum Field<'b> {
     Other,
 }
 
-/// The fields of a message, one after another, without decoding what is in them.
+/// Iterates over the fields of a message without decoding their content.
 struct Fields<'b> {
     bytes: &'b [u8],
     at: usize,
@@ -54,7 +54,7 @@ impl<'b> Fields<'b> {
         Some(bytes)
     }
 
-    /// The next field; `Err` with its place when there is none but there are bytes.
+    /// The next field; `Err` with its offset if the rest is not a field.
     fn next(&mut self) -> Result<Option<(u64, Field<'b>)>, usize> {
         let start = self.at;
         if start == self.bytes.len() {
@@ -155,7 +155,7 @@ fn tables(bytes: &[u8]) -> Result<Tables<'_>, ImportError> {
             Some((9, Field::Number(time))) => tables.time_nanos = time.cast_signed(),
             Some((10, Field::Number(time))) => tables.duration_nanos = time.cast_signed(),
             Some((1..=6, _)) => return Err(wrong("a table")),
-            // Filters, comments, the period, and whatever later versions have.
+            // Filters, comments, the period, and fields of later versions.
             Some(_) => {}
         }
         let largest = [tables.sample_types.len(), tables.strings.len(), tables.locations.len()].into_iter();
@@ -180,7 +180,7 @@ fn tables(bytes: &[u8]) -> Result<Tables<'_>, ImportError> {
     Ok(tables)
 }
 
-/// By place in a sample: the metric, and how many of its units one of the file's is.
+/// By index in a sample: the metric, and the factor from the file's unit to its own.
 fn metrics(tables: &Tables<'_>, profile: &mut Profile) -> Vec<Option<(Metric, u64)>> {
     let mut metrics: Vec<Option<(Metric, u64)>> = Vec::new();
     for kind in &tables.sample_types {
@@ -217,14 +217,14 @@ fn samples(
     metrics: &[Option<(Metric, u64)>],
     profile: &mut Profile,
 ) -> Result<(), ImportError> {
-    // Of each location its frames, innermost first.
+    // The frames of each location, innermost first.
     let mut known: FxHashMap<u64, Vec<FrameId>> = FxHashMap::default();
     let mut fields = Fields { bytes, at: 0 };
     let (mut negative, mut dangling) = (0, 0);
     let mut stack: Vec<FrameId> = Vec::new();
     loop {
         let at = fields.at;
-        // The tables were read from the same fields before.
+        // The same fields were read before for the tables.
         let Ok(Some((number, field))) = fields.next() else { break };
         let (2, Field::Bytes(part)) = (number, field) else { continue };
         let sample = Sample::decode(part).map_err(|_| damaged(at, "a sample is not as pprof has it"))?;
@@ -259,7 +259,7 @@ fn samples(
     Ok(())
 }
 
-/// Makes the outermost frame the process that the labels name, if they do. The stack is leaf first here.
+/// Makes the outermost frame the process named by the labels, if any. The stack is leaf first here.
 fn root(tables: &Tables<'_>, sample: &Sample, profile: &mut Profile, stack: &mut Vec<FrameId>) {
     let label = |name: &str| sample.label.iter().find(|label| tables.text(label.key) == name);
     let (Some(comm), Some(pid)) = (label("process"), label("pid")) else { return };
@@ -268,7 +268,7 @@ fn root(tables: &Tables<'_>, sample: &Sample, profile: &mut Profile, stack: &mut
     let frame = Frame::Process { comm: profile.text(&comm), pid };
     let text = frame.label(&profile.strings, false);
     let frame = profile.frame(frame);
-    // It may be among the frames already, for viewers that show no labels.
+    // The frames may include it already, for viewers that show no labels.
     let same = |at: &FrameId| profile.frames.get(*at).label(&profile.strings, false) == text;
     match stack.iter_mut().rev().take(2).find(|at| same(at)) {
         Some(known) => *known = frame,
@@ -292,7 +292,7 @@ fn frames(tables: &Tables<'_>, location: &Location, profile: &mut Profile) -> Ve
         let (name, file) = (tables.text(function.name), tables.text(function.filename));
         let number = |line: i64| u32::try_from(line).ok().and_then(std::num::NonZeroU32::new);
         let frame = if file.ends_with(".py") || file.starts_with('<') {
-            // The plain name of a function may stand beside one that is made for reading.
+            // A function may have both a plain name and a readable one.
             let system = tables.text(function.system_name);
             let name = if system.is_empty() { &name } else { &system };
             words::of_python(profile, name, &file, number(line.line), number(function.start_line))
@@ -309,7 +309,7 @@ fn frames(tables: &Tables<'_>, location: &Location, profile: &mut Profile) -> Ve
                         profile.text(&file)
                     },
                     line: number(line.line),
-                    // All but the last of a location were inlined into the next.
+                    // All but the last frame of a location were inlined into the next.
                     inlined: inlined || place + 1 < lines,
                     role,
                 },

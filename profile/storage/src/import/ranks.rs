@@ -15,7 +15,7 @@ use crate::event_header::{EventHeader, LaneHeader, LaneOwner, RankHeader};
 /// Most ranks of a file: as many as files of a folder.
 const RANKS_MAX: usize = 4096;
 
-/// The ranks, by what a row is called in the file.
+/// The ranks, by the id of a row in the file.
 pub(super) struct Ranks<K> {
     headers: Vec<RankHeader>,
     lanes: FxHashMap<K, (usize, LaneOwner)>,
@@ -29,7 +29,7 @@ impl<K> Default for Ranks<K> {
 }
 
 impl<K: Eq + Hash> Ranks<K> {
-    /// Takes the header of one of our exports. Another one's has no ranks.
+    /// Uses the header of one of our exports. Another header has no ranks.
     pub(super) fn describe(&mut self, header: EventHeader, key: impl Fn(&LaneHeader) -> K) {
         if header.ranks.is_empty() || header.ranks.len() > RANKS_MAX {
             return;
@@ -44,7 +44,7 @@ impl<K: Eq + Hash> Ranks<K> {
         self.headers = header.ranks;
     }
 
-    /// The rank and meaning of a row, where a header says so.
+    /// The rank and owner of a row, if a header states them.
     pub(super) fn lane(&self, key: &K) -> Option<(usize, &LaneOwner)> {
         self.lanes.get(key).map(|(rank, of)| (*rank, of))
     }
@@ -54,7 +54,7 @@ impl<K: Eq + Hash> Ranks<K> {
         !self.headers.is_empty()
     }
 
-    /// What times of the file are above those of a rank.
+    /// Shift of the file's times against those of a rank.
     pub(super) fn shift(&self, rank: usize) -> u64 {
         self.headers.get(rank).map_or(0, |of| of.shift_ns)
     }
@@ -70,7 +70,7 @@ impl<K: Eq + Hash> Ranks<K> {
         &mut self.rows[place]
     }
 
-    /// The traces. `describe` sets clock and rank where no header does.
+    /// The traces. `describe` sets clock and rank if no header does.
     pub(super) fn finish(self, describe: impl Fn(&mut Trace)) -> Vec<Trace> {
         let headers = self.headers.into_iter().map(Some).chain(std::iter::repeat(None));
         let traces = self.rows.into_iter().zip(headers).map(|(rows, header)| {

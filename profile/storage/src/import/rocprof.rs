@@ -67,7 +67,7 @@ impl Reader {
             let name = names.get(&info.kernel_id).copied();
             let stream = dispatch.stream_id.as_ref().or(info.queue_id.as_ref()).map(|id| id.handle);
             let stream = self.stream(&devices, info.agent_id.handle, stream);
-            // Without its symbol, a kernel still took its time.
+            // Without its symbol, a kernel still has its time.
             let name = name.map_or_else(|| format!("[kernel {}]", info.kernel_id), str::to_owned);
             self.device(DeviceKind::Kernel, stream, &name, &dispatch.record, 0);
         }
@@ -186,7 +186,7 @@ struct KindNames {
     operations: Vec<String>,
 }
 
-// No event has a default: each takes as many bytes of the file as it takes here, so that the file bounds them.
+// No event has a default: each takes as many bytes in the file as here, so the file bounds their number.
 #[derive(Default, Deserialize)]
 struct Records {
     #[serde(default)]

@@ -239,7 +239,7 @@ fn damaged_json_is_still_json() {
     check(b"{\"traceEvents\": [{\"ph\": \"X\", \"name\": \"\x02\xff\"}]}", true);
     check(b"[ {\"ph\": \"X\", \x00}]", true);
     check(b"\n{\n \"schemaVersion\": 1, \x01", true);
-    // The first field of a protobuf, of 123 bytes: text begins behind its length.
+    // The first field of a protobuf, of 123 bytes: text begins after its length.
     check(b"\x0a{\"\x00", false);
     check(b"\n [{\x00", false);
 }
@@ -284,7 +284,7 @@ fn folded(profile: &Profile, selection: Selection) -> String {
     String::from_utf8(export(profile, Format::Folded, selection)).unwrap()
 }
 
-/// Stacks with a process as their outermost frame, and nowhere else, as all have that were captured.
+/// Stacks with a process as their outermost frame, and only there, as in all captures.
 fn rooted(stacks: Vec<(Vec<u8>, u64)>) -> Vec<(Vec<u8>, u64)> {
     let is_process = |frame: &u8| *frame < 2;
     let root = |stack: Vec<u8>| {

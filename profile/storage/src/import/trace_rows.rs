@@ -31,46 +31,46 @@ use crate::host_kind::host_kind;
 
 /// Name of the events of tensor memory.
 pub(super) const MEMORY: &str = "[memory]";
-/// Categories that are named in a note, the most frequent ones.
+/// Most categories named in a note, by frequency.
 const NAMED_MAX: usize = 8;
 
-/// Categories that only PyTorch's profiler has, beside those of devices.
+/// Categories that only PyTorch's profiler has, besides those of devices.
 const PYTORCH: [&str; 7] =
     ["cpu_op", "Operator", "cuda_runtime", "Runtime", "cuda_driver", "python_function", "user_annotation"];
 
-/// An event that has a time.
+/// An event with a time.
 pub(super) struct TraceEvent<'e> {
     pub(super) category: &'e str,
     pub(super) name: &'e str,
-    /// Process and thread, as words.
+    /// Process and thread, as text.
     pub(super) process: &'e str,
     pub(super) thread: &'e str,
-    /// Whether its row is that of a thread, or of nobody knows what.
+    /// Whether its row is that of a thread; otherwise its owner is unknown.
     pub(super) is_of_thread: bool,
-    /// Numbers of its row: before there were arguments for them, the device and its stream.
+    /// Ids of its row: the device and its stream, before these were arguments.
     pub(super) row: (Option<u64>, Option<u64>),
     pub(super) begin: TraceTime,
     pub(super) duration: Duration,
     pub(super) arguments: &'e Arguments<'e>,
 }
 
-/// The tables of one trace, while they are made.
+/// The tables of one trace, under construction.
 #[derive(Default)]
 pub(super) struct TraceRows {
     pub(super) trace: Trace,
     /// Whether it is a trace of PyTorch's profiler, or of ours.
     pub(super) has_known_categories: bool,
-    /// Operations of other categories, until it is known whose trace it is.
+    /// Operations of other categories, until the tool is known.
     others: Vec<(HostOp, StrId)>,
 }
 
 impl TraceRows {
-    /// Counts something that is not there.
+    /// Counts a missing part.
     pub(super) fn gap(&mut self, reason: &'static Reason) {
         self.trace.ledger.gap(Stage::Decode, reason, 1);
     }
 
-    /// The trace. One of our exports says itself what is of no known category.
+    /// The trace. Our exports mark events of unknown categories themselves.
     pub(super) fn finish(mut self, counts_unknown: bool) -> Trace {
         let mut unknown: FxHashMap<StrId, u64> = FxHashMap::default();
         for (op, category) in std::mem::take(&mut self.others) {
@@ -144,7 +144,7 @@ impl TraceRows {
         }
     }
 
-    /// Who ended a time off the CPU: `[[nanoseconds, "interrupt"], …]`, in one of our exports.
+    /// What ended a time off the CPU: `[[nanoseconds, "interrupt"], …]`, in one of our exports.
     fn wake_ups(&mut self, ends: Id<HostOp>, event: &TraceEvent<'_>) {
         let text = event.arguments.wake_ups.word();
         if text.is_empty() {
@@ -173,7 +173,7 @@ impl TraceRows {
         }
     }
 
-    /// The stream of an event: its arguments say so; before those, the process was the device and the thread the
+    /// The stream of an event: from its arguments; in older files, the process was the device and the thread the
     /// stream.
     fn stream_of(&mut self, event: &TraceEvent<'_>) -> Id<Stream> {
         let (arguments, row) = (event.arguments, event.row);
@@ -283,14 +283,14 @@ fn small(number: Option<u64>) -> Option<u32> {
     u32::try_from(number?).ok()
 }
 
-/// The reason why operations are in no sum, with the words that their tool has for them.
+/// The reason why operations are in no sum, with their tool's category names.
 fn named(trace: &Trace, unknown: &FxHashMap<StrId, u64>) -> Option<ledger::Reason> {
     let mut rows: Vec<(&str, u64)> = unknown.iter().map(|(id, count)| (trace.name(*id), *count)).collect();
     rows.sort_rows_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
     let mut sentence = UNKNOWN_CATEGORY.sentence.to_owned();
     for (place, (name, count)) in rows.iter().take(NAMED_MAX).enumerate() {
         let name: String = deepctx_profile::frame::clean(name).chars().take(40).collect();
-        // A text takes everything.
+        // Writing to a text cannot fail.
         _ = write!(sentence, "{} `{name}` ({count})", if place == 0 { ":" } else { "," });
     }
     if rows.len() > NAMED_MAX {

@@ -9,7 +9,7 @@ use deepctx_profile::frame::{Frame, Line, Origin, Role};
 use deepctx_profile::intern::StrId;
 use deepctx_profile::profile::Profile;
 
-/// The frame that a text stands for, as folded stacks write it.
+/// The frame of a text from folded stacks.
 pub(super) fn frame(profile: &mut Profile, text: &str) -> Frame {
     let text = text.trim();
     match text {
@@ -58,7 +58,7 @@ pub(super) fn native(profile: &mut Profile, symbol: &str, module: &str, inlined:
     }
 }
 
-/// The process `comm-pid`, as the outermost frame is written.
+/// The process `comm-pid` of an outermost frame.
 pub(super) fn process(profile: &mut Profile, text: &str) -> Option<Frame> {
     let (comm, pid) = text.rsplit_once('-')?;
     if comm.is_empty() || pid.starts_with('0') || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -69,7 +69,7 @@ pub(super) fn process(profile: &mut Profile, text: &str) -> Option<Frame> {
 }
 
 /// A Python function: `file.py:function`, `file.py:function:12`, `function (file.py:12)`, `file.py(12): function`, or
-/// `py::function:file.py`, as this tool, py-spy, PyTorch's profiler and CPython's own support for perf write them.
+/// `py::function:file.py`, as written by this tool, py-spy, PyTorch's profiler and CPython's support for perf.
 pub(super) fn python(profile: &mut Profile, text: &str) -> Option<Frame> {
     if let Some((function, file)) = text.strip_prefix("py::").and_then(|rest| rest.rsplit_once(':')) {
         return Some(of_python(profile, function, file, None, None));
@@ -84,7 +84,7 @@ pub(super) fn python(profile: &mut Profile, text: &str) -> Option<Frame> {
     }
     if let Some((place, function)) = text.split_once("): ") {
         let (file, line) = place.rsplit_once('(')?;
-        // The line is that of the definition here.
+        // This line is that of the definition.
         return Some(of_python(profile, function, file, None, number(line)));
     }
     let end = text.find(".py:")? + ".py".len();
@@ -100,7 +100,7 @@ pub(super) fn python(profile: &mut Profile, text: &str) -> Option<Frame> {
     }
 }
 
-/// A layer, as we write it.
+/// A layer, in our own notation.
 pub(super) fn layer(profile: &mut Profile, text: &str) -> Frame {
     let (path, class) = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
         Some((path, class)) => (path.trim_end(), class),

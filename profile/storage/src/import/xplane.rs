@@ -19,8 +19,8 @@ use deepctx_profile::units::Nanos;
 use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED};
 use crate::proto::xplane::{XEvent, XLine, XPlane, XSpace};
 
-/// Whether a protobuf message begins as an `XSpace` does: with a plane, whose second field is its name. What pprof
-/// begins with, a sample type, has only numbers.
+/// Whether a protobuf message begins like an `XSpace`: with a plane, whose second field is its name. A pprof file
+/// begins with a sample type, which has only numbers.
 pub(super) fn is_one(start: &[u8]) -> bool {
     let [0x0a, rest @ ..] = start else { return false };
     let Some((length, rest)) = varint(rest) else { return false };

@@ -15,7 +15,7 @@ pub(crate) struct ProfilesData {
     pub(crate) dictionary: Option<ProfilesDictionary>,
 }
 
-/// Tables that profiles refer to by place.
+/// Tables that profiles refer to by index.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ProfilesDictionary {
     #[prost(message, repeated, tag = "1")]
@@ -43,7 +43,7 @@ pub(crate) struct ResourceProfiles {
     pub(crate) scope_profiles: Vec<ScopeProfiles>,
 }
 
-/// What the profiles are about.
+/// The subject of the profiles.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Resource {
     #[prost(message, repeated, tag = "1")]
@@ -85,7 +85,7 @@ pub(crate) struct Profile {
     pub(crate) period: i64,
 }
 
-/// What is counted, in which unit.
+/// Kind of values, and their unit.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ValueType {
     #[prost(int32, tag = "1")]
@@ -176,7 +176,7 @@ pub(crate) struct KeyValueAndUnit {
     pub(crate) unit_strindex: i32,
 }
 
-/// An attribute in its place.
+/// An attribute in place.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct KeyValue {
     #[prost(string, tag = "1")]

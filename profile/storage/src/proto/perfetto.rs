@@ -5,14 +5,14 @@
 
 use prost::Message;
 
-/// A trace, or a part of one: messages that follow each other are one.
+/// A trace, or a part of one: consecutive messages are one.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Trace {
     #[prost(message, repeated, tag = "1")]
     pub(crate) packet: Vec<TracePacket>,
 }
 
-/// One thing that a producer says.
+/// One message of a producer.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
@@ -25,7 +25,7 @@ pub(crate) struct TracePacket {
     pub(crate) interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
     pub(crate) sequence_flags: Option<u32>,
-    /// An older way of saying [`INCREMENTAL_STATE_CLEARED`].
+    /// An older form of [`INCREMENTAL_STATE_CLEARED`].
     #[prost(bool, tag = "41")]
     pub(crate) incremental_state_cleared: bool,
     #[prost(bool, tag = "42")]
@@ -40,9 +40,9 @@ pub(crate) struct TracePacket {
     pub(crate) track_descriptor: Option<TrackDescriptor>,
 }
 
-/// Nothing said before counts any more.
+/// Earlier state no longer applies.
 pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
-/// Numbers refer to names said before.
+/// Numbers refer to earlier names.
 pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 /// `TrackEvent.type`: a slice begins.
 pub(crate) const SLICE_BEGIN: i32 = 1;
@@ -68,15 +68,15 @@ pub(crate) struct Clock {
     pub(crate) clock_id: u32,
     #[prost(uint64, tag = "2")]
     pub(crate) timestamp: u64,
-    /// Times of this clock are differences to the one before.
+    /// Times of this clock are differences to the previous one.
     #[prost(bool, tag = "3")]
     pub(crate) is_incremental: bool,
-    /// 0 stands for 1.
+    /// 0 means 1.
     #[prost(uint64, tag = "4")]
     pub(crate) unit_multiplier_ns: u64,
 }
 
-/// What packets of a sequence have that do not say otherwise.
+/// Default values for packets of a sequence.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TracePacketDefaults {
     #[prost(message, optional, tag = "11")]
@@ -85,7 +85,7 @@ pub(crate) struct TracePacketDefaults {
     pub(crate) timestamp_clock_id: Option<u32>,
 }
 
-/// What events of a sequence have that do not say otherwise.
+/// Default values for events of a sequence.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEventDefaults {
     #[prost(uint64, optional, tag = "11")]
@@ -109,7 +109,7 @@ pub(crate) struct TrackEvent {
     pub(crate) categories: Vec<String>,
     #[prost(int64, optional, tag = "30")]
     pub(crate) counter_value: Option<i64>,
-    /// What events had before they had a type.
+    /// The older form of events, before they had a type.
     #[prost(message, optional, tag = "6")]
     pub(crate) legacy_event: Option<LegacyEvent>,
     #[prost(string, optional, tag = "23")]
@@ -124,7 +124,7 @@ pub(crate) struct TrackEvent {
     pub(crate) terminating_flow_ids: Vec<u64>,
 }
 
-/// An event in the words of Chrome's JSON.
+/// An event in the form of Chrome's JSON.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LegacyEvent {
     /// A letter.
@@ -173,7 +173,7 @@ pub(crate) struct Name {
     pub(crate) name: String,
 }
 
-/// A line of slices.
+/// A row of slices.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackDescriptor {
     #[prost(uint64, tag = "1")]
@@ -194,13 +194,13 @@ pub(crate) struct TrackDescriptor {
     pub(crate) description: Option<String>,
 }
 
-/// That a track is a counter.
+/// Marks a track as a counter.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CounterDescriptor {
-    /// What values are to be multiplied by; 0 stands for 1.
+    /// Factor of the values; 0 means 1.
     #[prost(int64, tag = "4")]
     pub(crate) unit_multiplier: i64,
-    /// Values are differences to the one before.
+    /// Values are differences to the previous one.
     #[prost(bool, tag = "5")]
     pub(crate) is_incremental: bool,
     #[prost(string, optional, tag = "6")]

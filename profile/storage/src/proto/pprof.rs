@@ -5,7 +5,7 @@
 
 use prost::Message;
 
-/// A profile, or a part of one: messages that follow each other are one.
+/// A profile, or a part of one: consecutive messages are one.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -34,7 +34,7 @@ pub(crate) struct Profile {
     pub(crate) default_sample_type: i64,
 }
 
-/// What is counted, in which unit.
+/// Kind of values, and their unit.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -54,7 +54,7 @@ pub(crate) struct Sample {
     pub(crate) label: Vec<Label>,
 }
 
-/// A word or a number about a sample.
+/// A text or a number about a sample.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Label {
     #[prost(int64, tag = "1")]

@@ -38,7 +38,7 @@ pub(crate) struct XLine {
     pub(crate) events: Vec<XEvent>,
 }
 
-/// An event, from the begin of its line on.
+/// An event, relative to the begin of its line.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XEvent {
     #[prost(int64, tag = "1")]
@@ -51,7 +51,7 @@ pub(crate) struct XEvent {
     pub(crate) stats: Vec<XStat>,
 }
 
-/// A statistic: of its values, one is set.
+/// A statistic: exactly one of its values is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XStat {
     #[prost(int64, tag = "1")]

@@ -15,12 +15,12 @@ pub(super) struct Batch {
     rows: usize,
 }
 
-/// What the rows have in one column.
+/// The cells of the rows in one column.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
-    /// One value for each row; for a row without one, anything.
+    /// One value for each row; arbitrary for a row without one.
     pub(super) values: Values,
-    /// For each row, 1 if it has a value and 0 if not; empty for a column where each must have one.
+    /// For each row, 1 if it has a value and 0 if not; empty for a required column.
     pub(super) levels: Vec<i16>,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Values {
     Text(Texts),
 }
 
-/// Texts, one behind the other.
+/// Texts, concatenated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
     all: String,
@@ -52,12 +52,12 @@ impl Texts {
         self.all.get(start..*self.ends.get(at)?)
     }
 
-    /// All of them without anything between.
+    /// All of them without separators.
     pub(super) fn all(&self) -> &str {
         &self.all
     }
 
-    /// Where each is in [`Texts::all`].
+    /// Range of each in [`Texts::all`].
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         [0].iter().chain(&self.ends).zip(&self.ends).map(|(start, end)| *start..*end)
     }
@@ -91,7 +91,7 @@ impl Values {
     }
 }
 
-/// A value of a row that is added.
+/// A value of an added row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     None,
@@ -127,7 +127,7 @@ impl Cells {
         cells
     }
 
-    /// Adds a value; one that does not suit the column is left out, which [`Batch::check`] finds.
+    /// Adds a value; one of the wrong type is left out, which [`Batch::check`] detects.
     fn push(&mut self, optional: bool, value: Value<'_>) {
         let is_some = !matches!(value, Value::None);
         match (&mut self.values, value) {
@@ -157,7 +157,7 @@ impl Cells {
             (Values::U64(values), Values::U64(more)) => values.extend(more),
             (Values::Decimal(values), Values::Decimal(more)) => values.extend(more),
             (Values::Text(values), Values::Text(more)) => values.append(&more),
-            // Two tables, which `Batch::check` finds.
+            // Two tables, which `Batch::check` detects.
             _ => {}
         }
         self.levels.extend(more.levels);
@@ -173,7 +173,7 @@ impl Batch {
         Batch { columns, cells: cells.collect(), rows: 0 }
     }
 
-    /// Rows that were read: what they have in each column of the table, in order.
+    /// Rows that were read: their cells in each column of the table, in order.
     pub(super) fn of(table: Table, cells: Vec<Cells>, rows: usize) -> Result<Self, String> {
         let batch = Batch { columns: table.columns(), cells, rows };
         batch.check()?;
@@ -201,12 +201,12 @@ impl Batch {
         self.rows
     }
 
-    /// What the rows have in each column, in order.
+    /// The cells in each column, in order.
     pub(super) fn cells(&self) -> &[Cells] {
         &self.cells
     }
 
-    /// Whether all rows have what they must.
+    /// Whether all rows are complete.
     pub(super) fn check(&self) -> Result<(), String> {
         for (column, cells) in self.columns.iter().zip(&self.cells) {
             let levels = if column.optional { cells.levels.len() } else { self.rows };
@@ -218,7 +218,7 @@ impl Batch {
         Ok(())
     }
 
-    /// A whole column: for tables of a million rows, where finding the column for each row would show.
+    /// A whole column: for tables of a million rows, where a look-up per row would be noticeable.
     pub(super) fn u32s(&self, name: &str) -> Result<&[u32], String> {
         let place = self.columns.iter().position(|column| column.name == name);
         match place.map(|place| &self.cells[place].values) {
@@ -239,7 +239,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Place in its batch.
+    /// Index in its batch.
     pub(super) fn number(&self) -> usize {
         self.at
     }

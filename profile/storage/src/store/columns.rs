@@ -44,12 +44,12 @@ pub(super) enum Kind {
     Text,
 }
 
-/// How the values of a column lie beside each other, which decides how they are encoded.
+/// Locality of a column's values, which determines their encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColumnEncoding {
     /// Few values that repeat: a dictionary.
     Repeated,
-    /// Numbers that grow, or are near the one before.
+    /// Numbers that grow, or are close to the previous one.
     Near,
     /// Texts that are all different: a dictionary of them would be one more copy.
     Unique,
@@ -279,7 +279,7 @@ impl Table {
         Table::TraceLanes,
     ];
 
-    /// Those that the manifest lists, in the order in which they can be read: each refers only to earlier ones.
+    /// The tables listed in the manifest, in reading order: each refers only to earlier ones.
     pub(super) const OF_PROFILE: &'static [Table] = Self::ALL.split_at(8).0;
 
     pub(super) fn name(self) -> &'static str {

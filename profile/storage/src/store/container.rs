@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{NotAProfile, OpenError};
 use crate::folder::{self, Folder};
 
-/// The file that says which others there are.
+/// The file that lists all others.
 pub(super) const MANIFEST: &str = "manifest.json";
 /// An archive consists of blocks of this many bytes.
 pub(super) const BLOCK: usize = 512;
@@ -27,19 +27,19 @@ pub fn is_packed(path: &Path) -> bool {
     packed(path).is_some()
 }
 
-/// The file at `path`, if it holds a packed profile.
+/// The file at `path`, if it is a packed profile.
 fn packed(path: &Path) -> Option<File> {
     folder::open_file(path).ok().filter(begins_packed)
 }
 
-/// Whether an open file holds a packed profile.
+/// Whether an open file is a packed profile.
 fn begins_packed(file: &File) -> bool {
     let mut block = [0; BLOCK];
     let read = file.read_exact_at(&mut block, 0);
     read.is_ok() && Header::read(&block).is_some_and(|header| header.name == MANIFEST)
 }
 
-/// A profile in a folder, as it was found.
+/// A profile found in a folder.
 #[derive(Debug)]
 pub struct FoundProfile(ProfileForm);
 
@@ -50,7 +50,7 @@ enum ProfileForm {
 }
 
 impl FoundProfile {
-    /// What `name` is in `parent`; `None` if it is no profile, or only a link to one.
+    /// The profile `name` in `parent`; `None` if it is not a profile, or only a link to one.
     pub fn in_folder(parent: &Folder, name: &OsStr) -> Option<FoundProfile> {
         if let Ok(folder) = parent.folder(name) {
             return folder
@@ -61,7 +61,7 @@ impl FoundProfile {
         parent.file(name).is_ok_and(|file| begins_packed(&file)).then_some(FoundProfile(ProfileForm::Packed))
     }
 
-    /// Removes it: of a folder what was found, of one file only the name.
+    /// Removes it: of a folder the found one, of one file only the name.
     ///
     /// # Errors
     /// The system's.
@@ -73,14 +73,14 @@ impl FoundProfile {
     }
 }
 
-/// What a header block says.
+/// Fields of a header block.
 struct Header {
     name: String,
     size: u64,
 }
 
 impl Header {
-    /// `None` for anything but the header of a plain file.
+    /// `None` unless it is the header of a plain file.
     fn read(block: &[u8; BLOCK]) -> Option<Header> {
         if &block[257..262] != b"ustar" || !matches!(block[156], b'0' | 0) {
             return None;
@@ -94,17 +94,17 @@ impl Header {
     }
 }
 
-/// Where a profile is. It is opened once, so that all that is read is of the same folder or file.
+/// The place of a profile. It is opened once, so that everything is read from the same folder or file.
 #[derive(Debug)]
 pub(super) enum Container {
     /// A folder.
     Folder(Arc<Folder>),
-    /// One file: where each of its files begins, and how long it is.
+    /// One file: offset and length of each of its files.
     File { path: PathBuf, file: File, files: FxHashMap<String, (u64, u64)> },
 }
 
 impl Container {
-    /// Looks what is at `path`.
+    /// Opens the profile at `path`.
     pub(super) fn at(path: &Path) -> Result<Self, OpenError> {
         let path = path.to_owned();
         if let Some(file) = packed(&path) {
@@ -151,7 +151,7 @@ impl Container {
     }
 }
 
-/// Reads on from a place of a file, which others read too.
+/// Reads from an offset of a file that others read too.
 struct Part<'f> {
     file: &'f File,
     at: u64,
@@ -165,7 +165,7 @@ impl io::Read for Part<'_> {
     }
 }
 
-/// Places of the files in an archive. One that breaks off gives the files before: what is missing is reported as lost.
+/// Offsets of the files in an archive. A truncated one yields the files before: missing ones are reported as lost.
 fn index(file: &File) -> io::Result<FxHashMap<String, (u64, u64)>> {
     let length = file.metadata()?.len();
     let mut files = FxHashMap::default();
@@ -175,7 +175,7 @@ fn index(file: &File) -> io::Result<FxHashMap<String, (u64, u64)>> {
         file.read_exact_at(&mut block, at)?;
         let Some(header) = Header::read(&block) else { break };
         let start = at + BLOCK as u64;
-        // A file that claims to reach behind the end is as long as it is; its checksum shows that.
+        // A file that claims to extend beyond the end is truncated; its checksum shows that.
         files.entry(header.name).or_insert((start, header.size.min(length - start)));
         let next =
             header.size.checked_next_multiple_of(BLOCK as u64).and_then(|size| start.checked_add(size));
@@ -185,7 +185,7 @@ fn index(file: &File) -> io::Result<FxHashMap<String, (u64, u64)>> {
     Ok(files)
 }
 
-/// Bytes of an archive behind a file of this size, up to the next block.
+/// Padding after a file of this size, up to the next block.
 pub(super) fn padding(size: u64) -> u64 {
     size.next_multiple_of(BLOCK as u64) - size
 }

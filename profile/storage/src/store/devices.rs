@@ -12,18 +12,18 @@ use deepctx_profile::device::activity::{Activity, ActivityKind, Gpu, Shape, Spre
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// How much of what devices did is on disk.
+/// The part of device work that is on disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenDevices {
-    /// Activities met so far, those that were left out among them.
+    /// Activities so far, including those left out.
     met: u64,
-    /// Of these, those that were gone before a flush came.
+    /// Of these, those dropped before a flush.
     pub(super) left_out: u64,
     /// By context: as many as a profile keeps.
     shapes: FxHashMap<NodeId, Shape>,
 }
 
-/// What is new since `written`, and what will be written then.
+/// New rows since `written`, and the state after writing them.
 pub(super) fn new_rows(gpu: &Gpu, written: &WrittenDevices) -> (Batch, Batch, WrittenDevices) {
     let (mut activities, mut shapes) = (Batch::new(Table::Activities), Batch::new(Table::Shapes));
     let mut now = written.clone();
@@ -60,7 +60,7 @@ fn push_activity(to: &mut Batch, activity: &Activity) {
     ]);
 }
 
-/// A row of `activities`; its `node` is a number on disk. A kind that this version does not know has no row.
+/// A row of `activities`; its `node` is a number on disk. An unknown kind has no row.
 pub(super) fn activity(row: &Row<'_>) -> Option<(u32, Option<Activity>)> {
     let kind = row.text("kind")?;
     let kind = ActivityKind::ALL.into_iter().find(|known| known.name() == kind);
@@ -86,7 +86,7 @@ pub(super) fn activity(row: &Row<'_>) -> Option<(u32, Option<Activity>)> {
     Some((row.u32("node")?, activity))
 }
 
-/// What a row of `shapes` is about.
+/// Subjects of rows of `shapes`.
 pub(super) const SHAPE: [&str; 11] = [
     "grid.x",
     "grid.y",
@@ -110,12 +110,12 @@ fn push_shape(to: &mut Batch, node: NodeId, shape: &Shape) {
     }
 }
 
-/// Adds a row of `shapes`: number of the node, place of what it is about, smallest, largest and last.
+/// Adds a row of `shapes`: number of the node, index of the subject, smallest, largest and last.
 pub(super) fn push_shape_row(to: &mut Batch, node: u32, what: usize, [min, max, last]: [u32; 3]) {
     to.push([node.into(), SHAPE[what].into(), min.into(), max.into(), last.into()]);
 }
 
-/// A row of `shapes`: number of the node, place of what it is about if that is known; smallest, largest and last.
+/// A row of `shapes`: number of the node, index of the subject if known; smallest, largest and last.
 pub(super) fn shape_row(row: &Row<'_>) -> Option<(u32, Option<usize>, [u32; 3])> {
     let (node, what) = (row.u32("node")?, row.text("what")?);
     let spread = [row.u32("min")?, row.u32("max")?, row.u32("last")?];
@@ -125,12 +125,12 @@ pub(super) fn shape_row(row: &Row<'_>) -> Option<(u32, Option<usize>, [u32; 3])>
 /// Shapes while their rows are read.
 #[derive(Default)]
 pub(super) struct Shapes {
-    /// By number of the node on disk: smallest, largest and last of each thing. Later rows replace earlier ones.
+    /// By number of the node on disk: smallest, largest and last of each subject. Later rows replace earlier ones.
     rows: FxHashMap<u32, [Option<[u32; 3]>; SHAPE.len()]>,
 }
 
 impl Shapes {
-    /// Takes a row; what this version does not know is passed over.
+    /// Adds a row; unknown subjects are skipped.
     pub(super) fn take(&mut self, row: &Row<'_>) -> Option<()> {
         let (node, what, spread) = shape_row(row)?;
         if let Some(place) = what {

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
 
-/// A profile could not be written.
+/// Why a profile could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The place is taken.
+    /// The path exists.
     #[error("`{0}` exists already")]
     AlreadyExists(PathBuf),
-    /// The folder could not be made.
+    /// The folder could not be created.
     #[error("cannot create the profile `{path}`: {source}")]
     Create {
         /// The profile.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file of the profile could not be written. What was flushed before is unharmed.
@@ -28,7 +28,7 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Rows could not be encoded. What was flushed before is unharmed.
@@ -36,25 +36,25 @@ pub enum StoreError {
     Encode {
         /// The table.
         table: &'static str,
-        /// What the encoder said.
+        /// The encoder's error.
         source: EncodeError,
     },
     /// The delta was made before an earlier one was written.
     #[error("this part of the profile was prepared before the last one was written; prepare it again")]
     StaleDelta,
-    /// What was to be packed cannot be read.
+    /// The profile to be packed cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
-/// Rows have no form in a file.
+/// Why rows cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// As JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// As a table of Parquet; the text is what its library said, or what contradicts the columns.
+    /// As a Parquet table; the text is its library's error, or the conflict with the columns.
     #[error("{0}")]
     Table(String),
 }

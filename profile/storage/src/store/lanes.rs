@@ -12,12 +12,12 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::timeline::Timeline;
 use deepctx_profile::units::Nanos;
 
-/// How much of a timeline is on disk: as much again as the timeline itself, which is bounded.
+/// The part of a timeline that is on disk: as large as the timeline itself, which is bounded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenLanes {
-    /// Length of a window then, nanoseconds.
+    /// Length of a window at that time, nanoseconds.
     pub(super) window_ns: u64,
-    /// By place of the lane, by window.
+    /// By index of the lane, by window.
     values: Vec<Vec<u64>>,
 }
 
@@ -28,19 +28,19 @@ impl WrittenLanes {
         lanes.sum::<usize>() + self.values.capacity() * size_of::<Vec<u64>>()
     }
 
-    /// How many of these windows a window of a timeline holds now: windows only ever double.
+    /// How many of these windows fit in a window of a timeline now: windows only ever double.
     fn per_window(&self, window_ns: u64) -> usize {
         usize::try_from(window_ns / self.window_ns.max(1)).unwrap_or(usize::MAX).max(1)
     }
 
-    /// What is written of a lane, in windows that are `factor` times as wide.
+    /// The written values of a lane, in windows `factor` times as wide.
     fn lane(&self, place: usize, factor: usize, metric: Metric) -> impl Iterator<Item = u64> {
         let values = self.values.get(place).map_or(&[][..], |values| values);
         values.chunks(factor).map(move |values| values.iter().fold(0, |a, b| metric.join(a, *b)))
     }
 }
 
-/// What is new in a timeline since `written`, and what will be written then. `end_ns` is the length of the capture.
+/// New rows of a timeline since `written`, and the state after writing them. `end_ns` is the length of the capture.
 pub(super) fn new_rows(timeline: &Timeline, written: &WrittenLanes, end_ns: u64) -> (Batch, WrittenLanes) {
     let window_ns = timeline.window().0;
     let factor = written.per_window(window_ns);
@@ -51,7 +51,7 @@ pub(super) fn new_rows(timeline: &Timeline, written: &WrittenLanes, end_ns: u64)
             if *value > given {
                 let from = window * window_ns;
                 let to = (from + window_ns).min(end_ns).max(from + 1);
-                // What is new is more of a sum, and another value of a level.
+                // New is the increase of a sum, or another value of a level.
                 let new = if lane.metric.is_level() { *value } else { value - given };
                 push(&mut rows, lane.node.number(), lane.metric, Window { from_ns: from, to_ns: to }, new);
             }

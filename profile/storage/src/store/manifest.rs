@@ -19,9 +19,9 @@ use deepctx_profile::device::memory::Pool;
 use deepctx_profile::profile::Meta;
 
 const FORMAT: &str = "deepctx-profile";
-/// A manifest entry takes about 150 bytes: this is more of them than any capture writes.
+/// A manifest entry takes about 150 bytes: this is enough for any capture.
 const BYTES_MAX: u64 = 64 << 20;
-/// Characters of a program's version that are shown.
+/// Characters shown of a program's version.
 const WRITER_MAX: usize = 40;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,13 +34,13 @@ pub(super) struct Manifest {
     pub(super) end_ns: u64,
     #[serde(default)]
     pub(super) meta: Meta,
-    /// What is known of the device work of each process.
+    /// Facts about the device work of each process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) gpu: Vec<GpuProcess>,
-    /// What tensors took, by process and device.
+    /// Tensor memory, by process and device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) memory: Vec<Pool>,
-    /// Activities that no segment has.
+    /// Activities in no segment.
     #[serde(default)]
     pub(super) activities_left_out: u64,
     pub(super) segments: Vec<Segment>,
@@ -54,13 +54,13 @@ pub(super) struct Segment {
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) crc32: u32,
-    /// How often it was merged with others; only its writer needs to know.
+    /// Number of merges; only its writer needs it.
     #[serde(skip)]
     pub(super) level: u8,
 }
 
-/// Only what distinguishes a profile from anything else, so that a later version need keep nothing but this: the first
-/// two. The others are shown if they are still what they are today.
+/// Only what distinguishes a profile from anything else, so that later versions need to keep only this: the first two.
+/// The others are shown if they still have their present form.
 #[derive(Deserialize)]
 struct Preamble {
     format: String,
@@ -82,7 +82,7 @@ impl Preamble {
         }
     }
 
-    /// Version of the program that wrote it, if it says one.
+    /// Version of the program that wrote it, if stated.
     fn writer(&self) -> Option<String> {
         let version: String = self.meta.get("version")?.as_str()?.chars().take(WRITER_MAX).collect();
         (!version.is_empty()).then(|| deepctx_profile::frame::clean(&version))
@@ -135,7 +135,7 @@ impl Manifest {
         sync(folder)
     }
 
-    /// As [`Manifest::write`], but it is sure to last only after a [`sync`].
+    /// Like [`Manifest::write`], but durable only after a [`sync`].
     pub(super) fn put(&self, folder: &Folder) -> Result<(), StoreError> {
         put(folder, MANIFEST, &self.to_bytes()?)
     }
@@ -150,7 +150,7 @@ pub(super) fn put(folder: &Folder, name: &str, bytes: &[u8]) -> Result<(), Store
     folder.put(name, bytes).map_err(|error| StoreError::write(&folder.path().join(name))(error))
 }
 
-/// Makes the names in a folder last.
+/// Makes the names in a folder durable.
 pub(super) fn sync(folder: &Folder) -> Result<(), StoreError> {
     folder.sync().map_err(StoreError::write(folder.path()))
 }

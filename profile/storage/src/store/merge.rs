@@ -24,22 +24,22 @@ use super::table::{BATCH_ROWS, Batches, encode};
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::units::Nanos;
 
-/// Segments that become one. More would be more files, fewer would write every row more often.
+/// Number of segments merged into one. More would mean more files, fewer more rewrites of every row.
 const FAN_IN: usize = 8;
-/// The last level: its segments become one of the same level. With a flush every five seconds, one is six hours.
+/// The last level: its segments are merged into the same level. With a flush every five seconds, one is six hours.
 const TOP: u8 = 4;
-/// Level of segments that stay as they are.
+/// Level of segments that are never merged.
 pub(super) const NEVER: u8 = u8::MAX;
-/// Segments of tables whose rows are never joined stay as they are from this many rows on: 15 MB of activities.
+/// Segments of tables with unmergeable rows are final from this many rows on: 15 MB of activities.
 const FULL_ROWS: u64 = 1 << 19;
-/// Rows in memory at once of each segment that is joined with others.
+/// Rows in memory at once of each segment being merged.
 const STEP_ROWS: usize = 8 * 1024;
 
-/// Why segments could not be joined: one of them cannot be read, or there is no memory for what they become.
+/// Why segments could not be merged: one of them cannot be read, or there is no memory for the result.
 pub(super) type MergeError = String;
 
-/// Which segments of a table shall become one, by their places among all segments, and the level of the result.
-/// `levels` are those of the table's segments, old ones first, each with its place and its rows.
+/// The segments of a table to merge, by their indices among all segments, and the level of the result. `levels` are
+/// those of the table's segments, old ones first, each with its index and its rows.
 pub(super) fn due(table: Table, levels: &[(usize, u8, u64)]) -> Option<(Vec<usize>, u8)> {
     let runs = levels.chunk_by(|a, b| a.1 == b.1).filter(|run| run[0].1 <= TOP && run.len() >= FAN_IN);
     let run = &runs.min_by_key(|run| run[0].1)?[..FAN_IN];
@@ -48,25 +48,25 @@ pub(super) fn due(table: Table, levels: &[(usize, u8, u64)]) -> Option<(Vec<usiz
         rows = rows.saturating_add(*more);
         !keeps_every_row(table) || rows <= FULL_ROWS
     });
-    // What is full becomes of a level that is never looked at again, be it one that is full by itself.
+    // A full segment gets a final level, even if it is a single one.
     let count = fits.count().max(1);
     let next = if count < FAN_IN { NEVER } else { (run[0].1 + 1).min(TOP) };
     Some((run[..count].iter().map(|(place, ..)| *place).collect(), next))
 }
 
-/// Whether a table can grow without bound, because joining it leaves nothing out.
+/// Whether a table can grow without bound, because merging drops no rows.
 fn keeps_every_row(table: Table) -> bool {
     table == Table::Activities
 }
 
-/// One segment with all that these have. `window_ns` is the length of the timeline's windows now.
+/// One segment with the content of all these. `window_ns` is the current length of the timeline's windows.
 pub(super) fn merge(
     table: Table,
     container: &Container,
     segments: &[&Segment],
     window_ns: u64,
 ) -> Result<(u64, Vec<u8>), MergeError> {
-    // The newest ledger has all that older ones have.
+    // The newest ledger includes all older ones.
     let segments =
         if table == Table::Ledger { segments.last().map_or(&[][..], std::slice::from_ref) } else { segments };
     let inputs =
@@ -93,7 +93,7 @@ pub(super) fn merge(
     Ok((rows, bytes))
 }
 
-/// All rows as they are.
+/// All rows unchanged.
 fn one_after_the_other(inputs: Vec<Batches>) -> impl Iterator<Item = Result<Batch, MergeError>> {
     inputs.into_iter().flat_map(|mut input| iter::from_fn(move || input.next().transpose()))
 }
@@ -110,7 +110,7 @@ fn each_row(inputs: Vec<Batches>, mut take: impl FnMut(&Row<'_>) -> Option<()>) 
     Ok(())
 }
 
-/// Rows of one lane and window are one row. There are no more than a timeline has windows.
+/// Merges rows of one lane and window. There are no more than a timeline has windows.
 fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, MergeError> {
     let window_ns = window_ns.max(1);
     let mut windows: BTreeMap<(u32, usize, u64), (u64, u64, u64)> = BTreeMap::new();
@@ -128,7 +128,7 @@ fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, MergeError> {
     Ok(rows)
 }
 
-/// The newest row about each thing counts. There are no more than a profile keeps shapes.
+/// Keeps the newest row of each subject. There are no more than a profile keeps shapes.
 fn shapes(inputs: Vec<Batches>) -> Result<Batch, MergeError> {
     let mut newest: BTreeMap<(u32, usize), [u32; 3]> = BTreeMap::new();
     each_row(inputs, |row| {
@@ -143,11 +143,11 @@ fn shapes(inputs: Vec<Batches>) -> Result<Batch, MergeError> {
     Ok(rows)
 }
 
-/// A row of `values`: what it is about, and the figures.
+/// A row of `values`: its subject, and the figures.
 type Value = ((usize, u32), Cell);
 
-/// Rows of `values` of several segments, those about one thing joined. Each segment has its rows in order already, so
-/// that a few of them at a time are enough.
+/// Rows of `values` of several segments, merged by subject. Each segment is sorted already, so a few rows of each at a
+/// time are enough.
 struct SortedRows {
     inputs: Vec<(Batches, Rows)>,
     window: Window,
@@ -185,7 +185,7 @@ impl SortedRows {
         Ok(rows)
     }
 
-    /// The next thing, with the figures of all segments.
+    /// The next subject, with the figures of all segments.
     fn next_value(&mut self) -> Result<Option<Value>, MergeError> {
         let Some(least) = self.inputs.iter().filter_map(|(_, rows)| Some(rows.last()?.0)).min() else {
             return Ok(None);
@@ -211,7 +211,7 @@ impl SortedRows {
         {
             values.push(value);
         }
-        // The window is known when all of them were read.
+        // The window is known once all rows were read.
         let mut batch = Batch::new(Table::Values);
         for ((metric, node), cell) in values {
             schema::push_value(&mut batch, self.window, node, Metric::ALL[metric].name(), &cell);
@@ -243,7 +243,7 @@ mod tests {
     use deepctx_profile::ledger::Stage;
     use deepctx_profile::profile::Profile;
 
-    /// Levels after so many flushes, each of `rows` rows, oldest first.
+    /// Levels after this many flushes, each of `rows` rows, oldest first.
     fn after(table: Table, flushes: usize, rows: u64) -> Vec<(u8, u64)> {
         let mut segments: Vec<(u8, u64)> = Vec::new();
         for _ in 0..flushes {
@@ -329,7 +329,7 @@ mod tests {
         writer.commit(delta, false).unwrap();
     }
 
-    /// All that is read back, in words.
+    /// Everything that is read back, as text.
     fn all(opened: &StoredProfile) -> String {
         let profile = &opened.profile;
         let mut lanes: Vec<_> = profile
@@ -368,7 +368,7 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter(|name| name != "manifest.json")
             .collect();
-        // Seven of each level, and nothing that no manifest lists.
+        // Seven of each level, and no unlisted files.
         assert!(names.len() <= Table::OF_PROFILE.len() * 2 * FAN_IN, "{names:?}");
         assert!(names.iter().all(|name| name.ends_with(".parquet")), "{names:?}");
     }
@@ -433,7 +433,7 @@ mod tests {
             flush(&mut writer, &profile, round, false);
             match round {
                 8 => due = writer.due(),
-                // Ten more flushes lie behind what is merged now.
+                // Ten more flushes have happened since this merge began.
                 18 => writer.adopt(due.take().unwrap().run()),
                 _ => {}
             }
@@ -456,7 +456,7 @@ mod tests {
             if round == 5 {
                 fs::write(path.join("values-000002.parquet"), "damaged").unwrap();
             }
-            // A folder in the file's place: stands in for a full disk.
+            // A folder in the file's place simulates a full disk.
             if round == 7 {
                 fs::create_dir(path.join("nodes-000008.parquet")).unwrap();
             }
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(opened.lost[0].file, "values-000002.parquet");
         assert_eq!(opened.profile.tree.len(), profile.tree.len());
         let left = |from: &str| segments(&path).iter().filter(|name| name.starts_with(from)).count();
-        // The first eight stayed; later ones became one again. Not every flush has new contexts.
+        // The first eight stayed; later ones were merged again. Not every flush has new contexts.
         assert_eq!((left("nodes"), left("values")), (8 + 1 + 3, 8 + 1 + 4), "{:?}", segments(&path));
     }
 }

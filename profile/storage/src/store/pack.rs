@@ -19,7 +19,7 @@ use deepctx_profile::units::{Nanos, Time};
 /// Writes the profile in a folder as one file.
 ///
 /// # Errors
-/// The folder is no profile, or one of its files cannot be read or written.
+/// The folder is not a profile, or one of its files cannot be read or written.
 pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError> {
     let found = Manifest::read(&Container::Folder(Arc::clone(folder)))?;
     let trace = List::read(&Container::Folder(Arc::clone(folder)))?;
@@ -34,11 +34,11 @@ pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError>
     end(out).map_err(StoreError::write(folder.path()))
 }
 
-/// Writes a profile that was never in a folder as one file. All its values are of one window of time, which ends
+/// Writes a profile that was never in a folder as one file. All its values are in one window of time, which ends
 /// `elapsed` after the start.
 ///
 /// # Errors
-/// Those of `out`, and `Other` when rows cannot be encoded.
+/// Those of `out`, and `Other` if rows cannot be encoded.
 pub fn write(profile: &Profile, elapsed: Nanos, out: &mut dyn Write) -> io::Result<()> {
     let now = profile.meta.started_monotonic + elapsed;
     let (manifest, files) = write::in_memory(profile, Time::from_nanos(now.as_nanos()))
@@ -63,7 +63,7 @@ fn entry(name: &str, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     put(116, "0000000\0");
     put(124, &format!("{:011o}\0", bytes.len()));
     put(136, "00000000000\0");
-    // The sum is taken with spaces in its place.
+    // The checksum is computed with spaces in its place.
     put(148, "        ");
     put(156, "0");
     put(257, "ustar\x0000");

@@ -10,7 +10,7 @@ use deepctx_profile::trace::{RecordedEvent, RecordedKind};
 use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashSet;
 
-/// Which part of a recorded trace is read.
+/// The part of a recorded trace to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TracePart {
     /// All of it.
@@ -18,8 +18,8 @@ pub enum TracePart {
     All,
     /// From one time to another, since its first event.
     Between(Nanos, Nanos),
-    /// What tables of these training steps need, from the first number to the last, which is not one of them. All of
-    /// a trace that fits into memory is read.
+    /// Data for tables of these training steps, from the first number to the last, exclusive. A trace that fits into
+    /// memory is read completely.
     Steps(Option<u64>, Option<u64>),
 }
 
@@ -27,14 +27,14 @@ pub enum TracePart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartTimes {
     pub(super) from: u64,
-    /// Not in it.
+    /// Exclusive.
     pub(super) to: u64,
 }
 
 impl PartTimes {
     pub(super) const ALL: PartTimes = PartTimes { from: 0, to: u64::MAX };
 
-    /// The time of training steps, at any place where the program has such steps; `None` when there is none.
+    /// The time of training steps, at any place with such steps; `None` if there is none.
     pub(super) fn of_steps(
         events: impl Iterator<Item = RecordedEvent>,
         from: Option<u64>,
@@ -54,14 +54,14 @@ fn end(event: &RecordedEvent) -> u64 {
     event.start.saturating_add(event.end.duration()).0
 }
 
-/// The events of a part; not more than so many.
+/// The events of a part, up to a maximum.
 pub(super) struct PartEvents<I> {
     events: I,
     times: PartTimes,
     /// Calls of the part, by their numbers.
     calls: FxHashSet<u64>,
     left: usize,
-    /// There would have been more.
+    /// There are more events.
     pub(super) is_full: bool,
 }
 

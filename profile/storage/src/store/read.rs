@@ -30,26 +30,26 @@ use deepctx_profile::profile::{Limits, Profile};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// Activities that are read at most, the last ones: 80 MiB.
+/// Most activities read, the last ones: 80 MiB.
 const ACTIVITIES_MAX: usize = 1 << 20;
-/// A segment is the new rows of one table, of one flush or of many; the largest is all of a full tree at once, well
-/// below.
+/// A segment has the new rows of one table, of one flush or of many; the largest is a full tree at once, well below
+/// this.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
-/// Rows that a segment may claim: beyond what a tree can hold, a few bytes of a hostile file could claim any number.
+/// Most rows that a segment may claim: more than a tree can hold; a few bytes of a hostile file could claim any number.
 const SEGMENT_ROWS_MAX: u64 = 1 << 26;
-/// How often a profile is read again that changes while it is read: whoever writes it flushes seconds apart.
+/// How often a profile that changes while it is read is read again: its writer flushes seconds apart.
 const AGAIN: usize = 4;
-/// A profile is opened with all it has, whatever the limits of the capture were; these only stop the absurd.
+/// A profile is opened completely, whatever the limits of the capture were; these only stop absurd sizes.
 const LIMITS: Limits = Limits { nodes: 1 << 26, frames: 1 << 25, string_bytes: 1 << 31 };
 
 /// A profile from disk.
 #[derive(Debug)]
 pub(crate) struct StoredProfile {
-    /// The profile. What could not be read shows in its ledger, as gaps of the stage `store`.
+    /// The profile. Unreadable parts are in its ledger, as gaps of the stage `store`.
     pub(crate) profile: Profile,
-    /// Version of the format that it has: of ours, or of a newer minor one.
+    /// Its format version: ours, or a newer minor one.
     pub(crate) version: FormatVersion,
-    /// Whether the capture ended well; if not, what came after its last flush is missing.
+    /// Whether the capture ended well; if not, everything after its last flush is missing.
     pub(crate) finished: bool,
     /// Time from the start of the capture to its last flush.
     pub(crate) elapsed: Nanos,
@@ -75,9 +75,9 @@ pub(crate) struct LostSegment {
     pub(crate) file: String,
     /// The table it belongs to.
     pub(crate) table: String,
-    /// What is wrong with it.
+    /// The damage.
     pub(crate) damage: Damage,
-    /// The same in words.
+    /// The damage as a sentence.
     pub(crate) because: String,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn open(path: &Path) -> Result<StoredProfile, OpenError> {
         if opened.lost.is_empty() {
             return Ok(opened);
         }
-        // A capture that goes on may have merged them since.
+        // The running capture may have merged them since.
         manifest = Manifest::read(&container)?;
         if manifest.segments == segments {
             return Ok(opened);
@@ -184,7 +184,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
+    /// Reads a segment into the profile. A truncated one counts as lost, though its first rows may be there.
     fn take(&mut self, table: Table, segment: &Segment) -> bool {
         let outcome = load(self.container, segment).and_then(|bytes| {
             decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch))
@@ -251,7 +251,7 @@ impl Reader<'_> {
     fn take_value(&mut self, row: &Row<'_>) -> Option<()> {
         let (node, metric, cell) = schema::value(row)?;
         let node = self.node(node);
-        // A metric of a later minor version: nothing here could show it.
+        // A metric of a later minor version cannot be shown here.
         if let Ok(metric) = metric.parse::<Metric>() {
             self.profile.tree.add_cell(node, metric, &cell);
         }
@@ -261,7 +261,7 @@ impl Reader<'_> {
     fn take_lane(&mut self, row: &Row<'_>) -> Option<()> {
         let (node, metric, (from, to), sum) = lanes::lane(row)?;
         let node = self.node(node);
-        // A metric of a later minor version: nothing here could show it.
+        // A metric of a later minor version cannot be shown here.
         if let Ok(metric) = metric.parse::<Metric>() {
             self.profile.timeline.add_span(node, metric, from, to, sum);
         }
@@ -278,7 +278,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// The node with this number on disk; when its row is lost, one that says so.
+    /// The node with this number on disk; if its row is lost, a placeholder.
     fn node(&mut self, number: u32) -> NodeId {
         match self.nodes.get(&number) {
             Some(&node) => node,
@@ -294,7 +294,7 @@ impl Reader<'_> {
         self.profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() })
     }
 
-    /// The newest ledger that can be read: each is a whole one.
+    /// The newest readable ledger: each is complete.
     fn ledger(&mut self, segments: &[&Segment]) {
         for segment in segments.iter().rev() {
             let mut rows = Vec::new();
@@ -316,7 +316,7 @@ impl Reader<'_> {
     }
 }
 
-/// Bytes of a segment, after its checksum was found right.
+/// Bytes of a segment, after verifying its checksum.
 pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, BadSegment> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
@@ -340,7 +340,7 @@ pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, 
 fn ledger_of(rows: Vec<LedgerRow>) -> Ledger {
     let mut ledger = Ledger::default();
     for row in rows {
-        // A stage or class of a later minor version: nothing here could show it.
+        // A stage or class of a later minor version cannot be shown here.
         let Some(stage) = Stage::from_name(&row.stage) else { continue };
         let account = ledger.stage_mut(stage);
         let reason = Reason {

@@ -25,10 +25,10 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Opens the profile and reads the events of a part of its trace, not more than `most`.
+    /// Opens the profile and reads the events of a part of its trace, at most `most`.
     ///
     /// # Errors
-    /// It is no profile, has no trace, its list of files is damaged, or the events of the part are more.
+    /// It is not a profile, has no trace, its list of files is damaged, or the part has more events.
     pub(crate) fn open(path: &Path, part: TracePart, most: usize) -> Result<Self, OpenError> {
         let StoredProfile { mut profile, nodes, .. } = read::open(path)?;
         let not_a_trace = |because: NotAProfile| OpenError::NotAProfile { path: path.to_owned(), because };
@@ -75,9 +75,8 @@ impl Recording {
     }
 }
 
-/// Says of each rank's process which it is. What a rank starts, its loaders for example, has the environment of the
-/// rank: of the processes that were started as one rank, it is the one with the most work on devices, or else the most
-/// calls.
+/// Determines the process of each rank. Children of a rank, such as its loaders, have the environment of the rank:
+/// among the processes started as one rank, it is the one with the most work on devices, otherwise the most calls.
 fn set_ranks(traces: &mut [(u32, Trace)], ranks: &BTreeMap<u32, RankInfo>) {
     let work = |trace: &Trace| (trace.device.len(), trace.host.len());
     let mut chosen: BTreeMap<RankInfo, usize> = BTreeMap::new();
@@ -93,13 +92,13 @@ fn set_ranks(traces: &mut [(u32, Trace)], ranks: &BTreeMap<u32, RankInfo>) {
     }
 }
 
-/// Stages that records pass before the recorder gets them.
+/// Stages before the recorder.
 const BEFORE: [Stage; 4] = [Stage::Kernel, Stage::Decode, Stage::Order, Stage::Correlate];
-/// Gaps of calls and activities that are losses: what came has them counted, and did not come itself.
+/// Gaps of calls and activities that are losses: counted in what arrived, but not recorded themselves.
 const LOST: [&str; 3] = ["call-lost", "activity-dropped", "message-malformed"];
 
-/// What a capture lost before its recorder: records of any kind, in and out of the window, since nobody knows of what
-/// or when a lost record was.
+/// Losses of a capture before its recorder: records of any kind, in and out of the window, since neither kind nor time
+/// of a lost record is known.
 fn lost_before(of: &Ledger) -> Ledger {
     let mut lost = Ledger::default();
     for stage in BEFORE {
@@ -112,7 +111,7 @@ fn lost_before(of: &Ledger) -> Ledger {
     lost
 }
 
-/// What the files lack, in the ledger of a trace.
+/// Adds the gaps of the files to the ledger of a trace.
 fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
     let ledger = &mut trace.ledger;
     for because in [NotTraced::WriterBehind, NotTraced::WithoutTimes] {
@@ -133,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// A profile whose trace has ten launches, one each 10 ns from 100 ns on, and a step around each.
+    /// A profile whose trace has ten launches, one every 10 ns from 100 ns on, and a step around each.
     fn recorded(path: &Path) {
         let profile = Writer::create(path, &Meta::default()).unwrap();
         let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
@@ -173,7 +172,7 @@ mod tests {
         check(between(20, 1000), 20, Ok(8));
         check(between(0, 1000), 19, Err("this part of its trace has more than 19 events"));
         check(TracePart::Steps(Some(3), Some(5)), 19, Ok(2));
-        // It fits: what else there is may belong to these steps.
+        // It fits: other events may belong to these steps.
         check(TracePart::Steps(Some(3), Some(5)), 20, Ok(10));
         check(TracePart::Steps(Some(30), None), 19, Err("its trace has no such training steps"));
     }
@@ -185,7 +184,7 @@ mod tests {
         ledger.stage_mut(Stage::Order).dropped.add(Reason::new("late", "too late"), 2);
         ledger.stage_mut(Stage::Correlate).gaps.add(Reason::new("call-lost", "never came"), 3);
         ledger.stage_mut(Stage::Correlate).gaps.add(Reason::new("name-unknown", "no name"), 4);
-        // What was written and could not be read is no loss before the recorder, nor is a stack without a name.
+        // Data that was written but cannot be read is not lost before the recorder, nor is a stack without a name.
         ledger.stage_mut(Stage::Store).dropped.add(Reason::new("trace-unreadable", "damaged"), 5);
         ledger.stage_mut(Stage::Resolve).gaps.add(Reason::new("no-name", "no name"), 6);
         let lost = lost_before(&ledger);

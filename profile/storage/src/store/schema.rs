@@ -14,7 +14,7 @@ use deepctx_profile::metric::Cell;
 use deepctx_profile::profile::Executable;
 use deepctx_profile::units::Bytes;
 
-/// The parts of a frame that are stored, whatever its kind.
+/// The stored parts of a frame of any kind.
 #[derive(Default)]
 struct Parts<'a> {
     kind: &'a str,
@@ -134,7 +134,7 @@ fn role(row: &Row<'_>) -> Role {
     }
 }
 
-/// A row of `frames`. A kind that this version does not know becomes an unresolved frame.
+/// A row of `frames`. An unknown kind becomes an unresolved frame.
 pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)> {
     let mut text = |column| strings.intern(row.text(column).unwrap_or(""));
     let line = |column| row.u32(column).and_then(NonZeroU32::new);
@@ -201,7 +201,7 @@ pub(super) fn push_node(to: &mut Batch, id: u32, parent: u32, frame: FrameId) {
     to.push([id.into(), parent.into(), frame.number().into()]);
 }
 
-/// What a row with values is about: from when to when, nanoseconds since the capture began.
+/// The interval of a row with values: nanoseconds since the capture began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) from_ns: u64,
@@ -235,7 +235,7 @@ pub(super) fn value<'a>(row: &Row<'a>) -> Option<(u32, &'a str, Cell)> {
     Some((row.u32("node")?, row.text("metric")?, cell))
 }
 
-/// One line of the ledger as it is stored.
+/// A stored row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LedgerRow {
     pub(super) stage: String,

@@ -23,14 +23,14 @@ use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use super::batch::{Batch, Cells, Texts, Values};
 use super::columns::{Column, ColumnEncoding, Kind, Table};
 
-/// Rows that are in memory at once, beside the encoded bytes.
+/// Rows in memory at once, besides the encoded bytes.
 pub(super) const BATCH_ROWS: usize = 64 * 1024;
 /// Bytes of a decimal of 38 digits.
 const DECIMAL_BYTES: usize = 16;
 /// Bytes of all texts of a column in one batch: a dictionary of one long text would otherwise unfold without bound.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// How a table is described within its files.
+/// The schema of a table within its files.
 fn schema(table: Table) -> Result<TypePtr, ParquetError> {
     static SCHEMAS: LazyLock<[Result<TypePtr, String>; Table::ALL.len()]> = LazyLock::new(|| {
         Table::ALL.map(|table| {
@@ -81,7 +81,7 @@ fn properties(table: Table) -> Result<WriterProperties, ParquetError> {
     Ok(properties.build())
 }
 
-/// Encodes batches as one Parquet file. Small ones are joined: each group of rows has a cost of its own.
+/// Encodes batches as one Parquet file. Small ones are joined: each row group has a cost of its own.
 pub(super) fn encode(
     table: Table,
     batches: impl Iterator<Item = Result<Batch, String>>,
@@ -122,7 +122,7 @@ fn write_rows(writer: &mut SerializedFileWriter<Vec<u8>>, batch: &Batch) -> Resu
 fn write_cells(column: &mut SerializedColumnWriter<'_>, cells: &Cells) -> Result<(), ParquetError> {
     match &cells.values {
         Values::Bool(values) => write::<BoolType>(column, cells, values.iter().copied()),
-        // Parquet has unsigned numbers as the signed ones of the same bits.
+        // Parquet stores unsigned numbers as the signed ones with the same bits.
         Values::U32(values) => write::<Int32Type>(column, cells, values.iter().map(|&value| value as i32)),
         Values::U64(values) => write::<Int64Type>(column, cells, values.iter().map(|&value| value as i64)),
         Values::Decimal(values) => {
@@ -157,14 +157,13 @@ fn write<T: DataType>(
 
 /// The rows of a Parquet file, one batch after the other.
 ///
-/// The bytes may be anything. The Parquet reader is not proof against all of it, so a panic in there ends this file
-/// and nothing else.
+/// The bytes may be anything. The Parquet reader may panic on some of it, which ends only this file.
 pub(super) struct Batches {
     reader: SerializedFileReader<Bytes>,
     table: Table,
-    /// Where the columns of the table are in the file; `None` for those that an older file lacks.
+    /// Columns of the table by index in the file; `None` for those that an older file lacks.
     places: Vec<Option<usize>>,
-    /// Readers of the columns of the group of rows that is being read, and how many of its rows are left.
+    /// Readers of the columns of the current row group, and how many of its rows are left.
     columns: Vec<Option<ColumnReader>>,
     left: usize,
     next_group: usize,
@@ -191,7 +190,7 @@ impl Batches {
         Ok(Batches { reader, table, places, columns, left: 0, next_group: 0, batch_rows, rows, seen: 0 })
     }
 
-    /// The next batch; none behind the last row.
+    /// The next batch; `None` after the last row.
     pub(super) fn next(&mut self) -> Result<Option<Batch>, String> {
         while self.left == 0 {
             if self.next_group == self.reader.metadata().num_row_groups() {
@@ -238,7 +237,7 @@ fn lacks(reader: &SerializedFileReader<Bytes>, column: &Column) -> bool {
     columns.iter().all(|found| found.path().parts() != [column.name])
 }
 
-/// Where a column is in a file. Columns beyond those of the table are passed over.
+/// Index of a column in a file. Unknown columns are skipped.
 fn find(reader: &SerializedFileReader<Bytes>, column: &Column) -> Result<usize, String> {
     let columns = reader.metadata().file_metadata().schema_descr().columns();
     let name = column.name;
@@ -290,7 +289,7 @@ fn read_cells(column: &Column, reader: &mut ColumnReader, rows: usize) -> Result
     Ok(Cells { values, levels: Vec::new() })
 }
 
-/// Reads what some rows have in a column: the values, and for each row whether it has one, if it need not.
+/// Reads the cells of some rows in a column: the values, and for an optional column whether each row has one.
 fn read<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(Vec<T::T>, Vec<i16>), String> {
     let (mut values, mut levels) = (Vec::new(), Vec::new());
     let (records, ..) = reader.read_records(rows, Some(&mut levels), None, &mut values).map_err(text)?;
@@ -305,7 +304,7 @@ fn read<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(V
     }
 }
 
-/// A value for each row; for one that has none, the default.
+/// A value for each row; the default for a row without one.
 fn spread<T: Clone + Default>(values: Vec<T>, levels: &[i16]) -> Vec<T> {
     if !levels.contains(&0) {
         return values;
@@ -347,7 +346,7 @@ pub(super) fn decode(
 }
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // Nothing is used again after a panic: the caller gives the whole file up.
+    // Nothing is used again after a panic: the caller drops the whole file.
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result,
         Err(_) => Err("the Parquet reader gave up on it".to_owned()),
@@ -358,7 +357,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 mod tests {
     use super::*;
 
-    /// A file of lanes as a program before the version with counters wrote it: rows of a lane and its process.
+    /// A file of lanes from before the version with counters: rows of a lane and its process.
     fn older_file(lanes: &[(u32, u32)]) -> Vec<u8> {
         let is_old = |column: &&Column| !column.added;
         let columns: Vec<&Column> = Table::TraceLanes.columns().iter().filter(is_old).collect();

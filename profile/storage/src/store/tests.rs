@@ -88,7 +88,7 @@ pub(super) fn add(profile: &mut Profile, stack: &[u32], metric: Metric, value: u
     profile.ledger.stage_mut(Stage::Attribute).pass(1);
 }
 
-/// All that a profile says, in a form that does not depend on the numbers of its handles.
+/// The content of a profile, independent of the numbers of its handles.
 pub(super) fn contents(profile: &Profile) -> String {
     let mut details: Vec<String> =
         profile.frames.iter().map(|(_, frame)| format!("{:?}", describe(profile, frame))).collect();
@@ -244,7 +244,7 @@ fn failed_flush_keeps_the_previous_one_and_the_next_recovers() {
     writer.flush(&profile, at(1_000)).unwrap();
     let (flushed, files) = (open(&path).unwrap(), segments(&path));
 
-    // A folder in the file's place: stands in for a full disk, and stops root too.
+    // A folder in the file's place simulates a full disk, even for root.
     let aside = folder.path().join("aside");
     for obstacle in ["manifest.json", "values-000002.parquet"] {
         add(&mut profile, &[3, 4, 5], Metric::CpuTime, 1);
@@ -263,7 +263,7 @@ fn failed_flush_keeps_the_previous_one_and_the_next_recovers() {
     assert_eq!(contents(&open(&path).unwrap().profile), contents(&profile));
 }
 
-/// A file that whoever writes here must not touch.
+/// A file that writers must not touch.
 fn victim(folder: &Path) -> (PathBuf, impl Fn() -> bool + use<>) {
     let path = folder.join("victim");
     fs::write(&path, "precious").unwrap();
@@ -281,7 +281,7 @@ fn flushes_go_to_a_folder_that_was_moved() {
     writer.flush(&profile, at(1_000)).unwrap();
     fs::rename(&path, &moved).unwrap();
     fs::create_dir(&trap).unwrap();
-    // Every name that a flush and a merge could write to or remove.
+    // All names that a flush and a merge could write to or remove.
     for name in ["manifest.json", ".manifest.json.new", "frames-000000.parquet", "values-000001.parquet"] {
         symlink(&victim, trap.join(name)).unwrap();
     }
@@ -486,7 +486,7 @@ fn truncated_packed_profile_opens_incomplete_or_fails_with_an_error() {
     let mut whole = Vec::new();
     pack(&held(&path), &mut whole).unwrap();
     let cut = folder.path().join("cut.dctx");
-    // What is behind the last byte of the last file is padding.
+    // Everything after the last byte of the last file is padding.
     let end = whole.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     for length in (0..end).step_by(97).chain([511, 512, 513, end - 1]) {
         fs::write(&cut, &whole[..length]).unwrap();

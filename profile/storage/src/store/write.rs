@@ -28,10 +28,10 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Time, clock};
 
-/// Writes one growing profile into a folder of its own.
+/// Writes one growing profile into its own folder.
 ///
-/// Whatever stops the program, the folder holds everything up to the last flush that succeeded. A flush that fails
-/// leaves that as it is, and the next one writes what both should have written.
+/// Whatever stops the program, the folder has everything up to the last successful flush. A failed flush leaves that
+/// unchanged, and the next one writes the data of both.
 #[derive(Debug)]
 pub struct Writer {
     folder: Arc<Folder>,
@@ -41,7 +41,7 @@ pub struct Writer {
     attempt: u32,
 }
 
-/// How much of the profile is on disk.
+/// The part of the profile that is on disk.
 #[derive(Clone, Debug, Default)]
 struct StoredExtent {
     flushes: u64,
@@ -49,7 +49,7 @@ struct StoredExtent {
     nodes: usize,
     executables: usize,
     ledger: Vec<LedgerRow>,
-    /// By metric, by place of the cell in the tree.
+    /// By metric, by index of the cell in the tree.
     values: Vec<Vec<Totals>>,
     lanes: WrittenLanes,
     devices: WrittenDevices,
@@ -61,7 +61,7 @@ impl StoredExtent {
         StoredExtent { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..StoredExtent::default() }
     }
 
-    /// What is new since `from_ns`.
+    /// New data since `from_ns`.
     fn delta(
         &self,
         profile: &Profile,
@@ -186,7 +186,7 @@ struct Totals {
     sum_squares: u128,
 }
 
-/// What a flush is going to write: encoded rows that no longer need the profile.
+/// Content of a flush: encoded rows that no longer need the profile.
 #[derive(Debug)]
 pub struct Delta {
     segments: Vec<(Table, u64, Vec<u8>)>,
@@ -208,14 +208,14 @@ pub struct Delta {
 pub(super) type Files = Vec<(String, Vec<u8>)>;
 
 impl Writer {
-    /// Makes the folder `path`, which must not exist, with an empty profile in it.
+    /// Creates the folder `path`, which must not exist, with an empty profile in it.
     pub fn create(path: &Path, meta: &Meta) -> Result<Writer, StoreError> {
         let (parent, name) =
             Folder::of_parent(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
         Writer::create_in(&parent, &name, meta)
     }
 
-    /// Makes the folder `name` in `parent`, which must not have it, with an empty profile in it.
+    /// Creates the folder `name` in `parent`, which must not have it, with an empty profile in it.
     pub fn create_in(parent: &Folder, name: &OsStr, meta: &Meta) -> Result<Writer, StoreError> {
         let folder = parent.make(name).map_err(|source| {
             let path = parent.path().join(name);
@@ -226,7 +226,7 @@ impl Writer {
         })?;
         let manifest = Manifest::new(meta.clone());
         if let Err(error) = manifest.write(&folder) {
-            // Only what was just made; when even that fails the folder stays, empty.
+            // Only what was just created; if even that fails the folder stays, empty.
             _ = parent.remove_folder(name, &folder);
             return Err(match error {
                 StoreError::Write { source, .. } => {
@@ -238,7 +238,7 @@ impl Writer {
         Ok(Writer { folder: Arc::new(folder), manifest, written: StoredExtent::new(), attempt: 0 })
     }
 
-    /// Bytes in memory of what is known to be on disk.
+    /// Memory of the state of what is on disk.
     pub fn held_bytes(&self) -> usize {
         let values = self.written.values.iter().map(|values| values.capacity() * size_of::<Totals>());
         values.sum::<usize>() + self.written.lanes.held_bytes()
@@ -249,26 +249,26 @@ impl Writer {
         Arc::clone(&self.folder)
     }
 
-    /// Writes what is new. `profile` is the same growing profile at each call, `now` the time of its last record.
+    /// Writes new data. `profile` is the same growing profile at each call, `now` the time of its last record.
     pub fn flush(&mut self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<(), StoreError> {
         let delta = self.delta(profile, now)?;
         self.commit(delta, false)
     }
 
-    /// Writes what is new and marks the profile as complete.
+    /// Writes new data and marks the profile as complete.
     pub fn finish(&mut self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<(), StoreError> {
         let delta = self.delta(profile, now)?;
         self.commit(delta, true)
     }
 
-    /// The first half of a flush: encodes what is new, without touching the disk, so that the profile can go on
-    /// growing while another thread waits for the disk in [`Writer::commit`].
+    /// The first half of a flush: encodes new data, without touching the disk, so that the profile can go on growing
+    /// while another thread waits for the disk in [`Writer::commit`].
     pub fn delta(&self, profile: &Profile, now: Time<clock::Monotonic>) -> Result<Delta, StoreError> {
         self.written.delta(profile, self.manifest.end_ns, now)
     }
 
-    /// The second half of a flush: writes a delta. Only one delta may be under way; one that was made before another
-    /// was written is refused.
+    /// The second half of a flush: writes a delta. Only one delta may be pending; one that was made before another was
+    /// written is refused.
     pub fn commit(&mut self, delta: Delta, complete: bool) -> Result<(), StoreError> {
         if delta.flushes != self.written.flushes {
             return Err(StoreError::StaleDelta);
@@ -291,12 +291,12 @@ impl Writer {
                 put(&self.folder, &segment.file, bytes)?;
                 manifest.segments.push(segment);
             }
-            // The names of the segments must last before the manifest lists them; once for all of them.
+            // The names of the segments must be durable before the manifest lists them; once for all of them.
             sync(&self.folder)?;
             manifest.put(&self.folder)
         };
         if let Err(error) = put_all() {
-            // No manifest lists these files; they would only take space, which may be what is missing.
+            // No manifest lists these files; they would only take space, which may be exhausted.
             for file in files {
                 _ = self.folder.remove(file.as_ref());
             }
@@ -317,11 +317,11 @@ impl Writer {
             }
             written[place] = totals;
         }
-        // The manifest lists the segments by now, so they stay, even where it is not sure to last.
+        // The manifest lists the segments by now, so they stay, even if it may not be durable.
         sync(&self.folder)
     }
 
-    /// Merges old segments where there are enough of them, as [`Writer::due`] does in steps.
+    /// Merges old segments if there are enough of them, as [`Writer::due`] does in steps.
     pub fn merge(&mut self) {
         if let Some(due) = self.due() {
             self.adopt(due.run());
@@ -329,7 +329,7 @@ impl Writer {
     }
 
     /// Old segments to be merged, if there are enough of them. [`PendingMerge::run`] does that, on any thread, while
-    /// flushes go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
+    /// flushes go on; [`Writer::adopt`] takes the result. Only one merge may be pending.
     pub fn due(&mut self) -> Option<PendingMerge> {
         let of_tables: Vec<_> = Table::OF_PROFILE.iter().filter_map(|table| self.due_of(*table)).collect();
         let window_ns = self.written.lanes.window_ns;
@@ -351,10 +351,10 @@ impl Writer {
         Some(PendingTableMerge { table, old, level, attempt })
     }
 
-    /// Lists what old segments became instead of them, and removes them. Readers see them or what they became, never
+    /// Replaces old segments by merged ones in the manifest, and removes them. Readers see one or the other, never
     /// both.
     ///
-    /// What could not be merged stays as it is: the profile is no less complete for it.
+    /// Unmerged segments stay as they are: the profile is just as complete.
     pub fn adopt(&mut self, merged: MergeResult) {
         let mut manifest = self.manifest.clone();
         let (mut old, mut new) = (Vec::new(), Vec::new());
@@ -374,7 +374,7 @@ impl Writer {
         let listed = sync(&self.folder).and_then(|()| manifest.put(&self.folder));
         let unused = if listed.is_ok() {
             self.manifest = manifest;
-            // A manifest whose name may not last is no reason to remove what the one before lists.
+            // If the new manifest may not be durable, files listed by the previous one must stay.
             if sync(&self.folder).is_ok() { old } else { Vec::new() }
         } else {
             let stays = self.manifest.segments.iter_mut().filter(|segment| old.contains(&segment.file));
@@ -387,7 +387,7 @@ impl Writer {
     }
 }
 
-/// Segments that are to be merged: each of them is listed, so no flush touches it.
+/// Segments to be merged: each of them is listed, so no flush touches it.
 #[derive(Debug)]
 pub struct PendingMerge {
     folder: Arc<Folder>,
@@ -403,10 +403,10 @@ struct PendingTableMerge {
     attempt: u32,
 }
 
-/// What came of a merge: files that nothing lists yet.
+/// Result of a merge: files that are not listed yet.
 #[derive(Debug)]
 pub struct MergeResult {
-    /// By table: names of the old files, and the new segment, if it could be made.
+    /// By table: names of the old files, and the new segment, if it could be created.
     of_tables: Vec<(Vec<String>, Option<Segment>)>,
 }
 
@@ -428,7 +428,7 @@ impl PendingMerge {
     }
 }
 
-/// How the manifest lists a file of rows.
+/// The manifest entry of a file of rows.
 fn segment(table: Table, attempt: u32, rows: u64, bytes: &[u8]) -> Segment {
     let file = format!("{}-{attempt:06}.parquet", table.name());
     let (table, crc32) = (table.name().to_owned(), crc32fast::hash(bytes));
@@ -452,13 +452,13 @@ impl Delta {
         Ok(())
     }
 
-    /// Bytes that [`Writer::commit`] will write, beside the manifest.
+    /// Bytes that [`Writer::commit`] will write, besides the manifest.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, _, bytes)| bytes.len() as u64).sum()
     }
 }
 
-/// The ledger as rows, with what the profile's own tables refused among the gaps.
+/// The ledger as rows, including the refusals of the profile's own tables as gaps.
 fn ledger_rows(profile: &Profile) -> Vec<LedgerRow> {
     let mut ledger = profile.ledger.clone();
     for (reason, n) in profile.refusals() {

@@ -18,7 +18,7 @@ use crate::host_kind::host_kind;
 const FLOWS_OF_RANK: u64 = 1 << 32;
 
 impl Events<'_> {
-    /// An event as it is drawn; `None` for none of this rank.
+    /// An event in drawable form; `None` if it is not of this rank.
     pub(super) fn drawn(&self, rank: usize, id: EventId) -> Option<DrawnEvent<'_>> {
         let trace = &self.sides.get(rank)?.of.trace;
         Some(match id {
@@ -211,7 +211,7 @@ fn host_category(kind: HostKind) -> &'static str {
     }
 }
 
-/// Device and stream; `-1` for none, as CUPTI's number for none is written by some versions.
+/// Device and stream; `-1` for none, like CUPTI's number for none in some versions.
 fn stream_arguments<'e>(trace: &Trace, stream: Option<Id<Stream>>) -> Vec<(&'static str, Argument<'e>)> {
     let of = stream.and_then(|stream| trace.streams().get(stream.index()));
     let device = of.map(|of| ("device", Argument::Number(of.device.into())));
@@ -222,7 +222,7 @@ fn stream_arguments<'e>(trace: &Trace, stream: Option<Id<Stream>>) -> Vec<(&'sta
     device.into_iter().chain([("stream", number)]).collect()
 }
 
-/// Who ended a time off the CPU, and how long after its begin.
+/// What ended a time off the CPU, and how long after its begin.
 fn wake_ups_text(trace: &Trace, op: &HostOp, wake_ups: &[WakeUpEvent]) -> String {
     let row = |event: &WakeUpEvent| {
         let after = i128::from(event.at.as_nanos()) - i128::from(op.begin.as_nanos());

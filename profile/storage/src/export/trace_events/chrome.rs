@@ -58,7 +58,7 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
     list.out.flush()
 }
 
-/// Events with commas and newlines between.
+/// A list of events with commas and newlines between them.
 struct List<'o> {
     out: &'o mut dyn Write,
     is_first: bool,
@@ -72,7 +72,7 @@ impl List<'_> {
     }
 }
 
-/// What processes, threads, devices and streams are called.
+/// Names of processes, threads, devices and streams.
 fn names(events: &Events<'_>, list: &mut List<'_>) -> io::Result<()> {
     let mut processes = BTreeSet::new();
     for (place, row) in events.rows.rows.iter().enumerate() {
@@ -137,7 +137,7 @@ fn rank_counters(events: &Events<'_>, rank: usize, list: &mut List<'_>) -> io::R
     Ok(())
 }
 
-/// Which counter a value is of.
+/// The counter of a value.
 struct CounterRow<'c> {
     pid: &'c str,
     name: &'c str,
@@ -162,7 +162,7 @@ fn counter_step(
     out.write_all(b"}")
 }
 
-/// A process or a thread: a number where it is written as one, and a word where not.
+/// A process or a thread: a number if it is written as one, otherwise text.
 fn id(text: &str) -> serde_json::Value {
     let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
     number.map_or_else(|| text.into(), Into::into)

@@ -47,7 +47,7 @@ reasons! {
         "streams have the number that trace formats use for none";
 }
 
-/// The events of a job, to be exported.
+/// The events of a job, for export.
 pub struct Events<'j> {
     job: &'j Job,
     sides: Vec<SideTables<'j>>,
@@ -55,7 +55,7 @@ pub struct Events<'j> {
     header: EventHeader,
 }
 
-/// What stands in other tables about an event.
+/// Rows of other tables about events.
 struct SideTables<'j> {
     of: &'j RankTrace,
     wake_ups: FxHashMap<Id<HostOp>, Vec<WakeUpEvent>>,
@@ -75,9 +75,9 @@ enum EventId {
     Memory(Id<MemoryEvent>),
 }
 
-/// One event as it is drawn.
+/// One event in drawable form.
 struct DrawnEvent<'e> {
-    /// Place of its row.
+    /// Index of its row.
     row: usize,
     category: &'e str,
     name: &'e str,
@@ -99,7 +99,7 @@ enum Argument<'e> {
 }
 
 impl<'j> Events<'j> {
-    /// The events of a job. `offset_ns` says how far the clock of a rank is ahead.
+    /// The events of a job. `offset_ns`: how far the clock of a rank is ahead.
     pub fn of(job: &'j Job, offset_ns: impl Fn(u32) -> i64) -> Self {
         let sides: Vec<_> = job.ranks().iter().map(SideTables::of).collect();
         let shifts = shifts(job, offset_ns);
@@ -114,7 +114,7 @@ impl<'j> Events<'j> {
         Events { job, sides, rows, header }
     }
 
-    /// What the formats have no place for: how many, and why.
+    /// Content without a place in the formats: how much, and why.
     pub fn left_out(&self) -> impl Iterator<Item = (u64, &str, &str)> {
         let own = [CONTEXT_NOT_EXPORTED, NOTE_NOT_EXPORTED, EDGE_NOT_EXPORTED, STREAM_NOT_EXPORTED];
         let own = own.map(|reason| reason.key);
@@ -144,7 +144,7 @@ impl<'j> Events<'j> {
     }
 }
 
-/// What the profile has by time, but for what the events have as counters of their own.
+/// The profile's sums over time, except those that the events have as counters.
 fn sums_by_time(source: &Source<'_>, events: &Events<'_>) -> Vec<Counter> {
     let mut known: FxHashSet<(&str, &str)> = FxHashSet::default();
     for of in events.job.ranks() {
@@ -158,15 +158,15 @@ fn sums_by_time(source: &Source<'_>, events: &Events<'_>) -> Vec<Counter> {
 }
 
 impl Format {
-    /// Whether it has a form for single events at their times.
+    /// Whether it can hold single events at their times.
     pub const fn has_events(self) -> bool {
         matches!(self, Format::Chrome | Format::Perfetto)
     }
 
-    /// Writes single events in place of sums by calling context. `source` has what the capture knows beside them.
+    /// Writes single events in place of sums by calling context. `source` adds facts about the capture.
     ///
     /// # Errors
-    /// Those of `out`, and `InvalidData` when the format cannot hold them.
+    /// Those of `out`, and `InvalidData` if the format cannot hold them.
     pub fn write_events(
         self,
         source: &Source<'_>,
@@ -205,8 +205,8 @@ impl<'j> SideTables<'j> {
     }
 }
 
-/// What is added to the times of each rank, so that all of them stand on one clock and none is below zero. Nothing
-/// where clocks are so far apart that a time would not fit.
+/// Shift of each rank's times, so that all of them are on one clock and none is below zero. Zero if clocks are so far
+/// apart that a time would not fit.
 fn shifts(job: &Job, offset_ns: impl Fn(u32) -> i64) -> Vec<u64> {
     let zero =
         |of: &RankTrace| i128::from(of.trace.clock.epoch_ns.unwrap_or(0)) - i128::from(offset_ns(of.rank));
@@ -220,7 +220,7 @@ fn shifts(job: &Job, offset_ns: impl Fn(u32) -> i64) -> Vec<u64> {
     all.unwrap_or_else(|| vec![0; job.ranks().len()])
 }
 
-/// What of a rank has no place in the formats.
+/// Content of a rank without a place in the formats.
 fn left_out(of: &RankTrace) -> Vec<LossHeader> {
     let trace = &of.trace;
     let contexts = trace.host.iter().filter(|(_, op)| op.context != NodeId::ROOT).count();

@@ -60,12 +60,12 @@ struct Writer<'a, 'j> {
     counters: Vec<LaneHeader>,
 }
 
-/// Places of tables of names.
+/// Indices of tables of names.
 const CATEGORIES: usize = 0;
 const EVENTS: usize = 1;
 const ARGUMENTS: usize = 2;
 
-/// The tracks of a row: on each, the ends of the slices that are open.
+/// The tracks of a row, each with the ends of its open slices.
 #[derive(Default)]
 struct RowTracks(Vec<(u64, Vec<i128>)>);
 
@@ -130,7 +130,7 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
-    /// The event that says what the tracks are of.
+    /// The event that describes the tracks.
     fn header(&mut self) -> io::Result<()> {
         let mut header = self.events.header.clone();
         header.lanes.extend_from_slice(&self.counters);
@@ -256,7 +256,7 @@ impl<'a> Writer<'a, '_> {
         self.event(at, event, new)
     }
 
-    /// The number of a name; one that is new is added to what the packet says.
+    /// The number of a name; a new one is added to the packet's data.
     fn name(&mut self, table: usize, name: &'a str, new: &mut InternedData) -> u64 {
         let next = self.names[table].len() as u64 + 1;
         let iid = *self.names[table].entry(name).or_insert(next);

@@ -10,30 +10,30 @@ use deepctx_profile::trace::{Job, RankTrace};
 
 use crate::event_header::{LaneHeader, LaneOwner};
 
-/// Numbers of processes of our own making: no system has a process beyond 2^22.
+/// Numbers of synthetic processes: no system has a process beyond 2^22.
 const OWN_NUMBERS: u64 = 1 << 23;
-/// Of Chrome's form: what stands for a stream without a number.
+/// In Chrome's form: the id of a stream without a number.
 const NO_STREAM: &str = "-1";
 
-/// Letters of a word that stands for a process or a thread; readers keep as many.
+/// Longest text id of a process or a thread; readers keep as many characters.
 const WORD_MAX: usize = 64;
 
 /// A row.
 pub(super) struct Row {
     pub(super) header: LaneHeader,
-    /// What its process or device is called.
+    /// Name of its process or device.
     pub(super) process_name: String,
-    /// What it is called.
+    /// Its name.
     pub(super) name: String,
 }
 
-/// What a row and its process are called where both are numbers.
+/// Numeric ids of a row and its process.
 struct Numbers {
     pid: String,
     tid: String,
 }
 
-/// The names of a row and of its process, as people read them.
+/// Display names of a row and its process.
 struct Names {
     process: String,
     row: String,
@@ -43,12 +43,12 @@ struct Names {
 pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
     places: FxHashMap<(usize, LaneOwner), usize>,
-    /// By rank, places of its threads and streams.
+    /// By rank, indices of its threads and streams.
     threads: Vec<Vec<usize>>,
     streams: Vec<Vec<usize>>,
-    /// By rank and device, the place of the row for what has no stream.
+    /// By rank and device, the index of the row for operations without a stream.
     devices: FxHashMap<(usize, u32), usize>,
-    /// Numbers of processes by rank and name, where several ranks are in the file.
+    /// Numbers of processes by rank and name, if the file has several ranks.
     numbers: FxHashMap<(usize, String), u64>,
     has_several: bool,
 }
@@ -90,7 +90,7 @@ impl Rows {
             streams.push(self.stream(rank, &of_rank, stream.device, stream.stream));
         }
         self.streams.push(streams);
-        // A synchronization of no stream stands beside those of its device.
+        // A synchronization without a stream is on the row of its device.
         for (_, sync) in trace.syncs.iter() {
             let device = sync.recorded_on.and_then(|stream| trace.streams().get(stream.index()));
             let device = device.map_or(0, |stream| stream.device);
@@ -120,13 +120,13 @@ impl Rows {
         self.add(rank, LaneOwner::Stream { device, stream }, Numbers { pid: process, tid: thread }, names)
     }
 
-    /// What a process is called in the file: itself, or where there are several ranks, a number of its own.
+    /// Id of a process in the file: its own or, with several ranks, a synthetic number.
     fn process(&mut self, rank: usize, process: &str) -> String {
         let is_own = self.has_several || process.chars().count() > WORD_MAX;
         if is_own { self.number(rank, process.to_owned()).to_string() } else { process.to_owned() }
     }
 
-    /// What a thread is called in the file.
+    /// Id of a thread in the file.
     fn thread_word(&mut self, rank: usize, thread: &str) -> String {
         let is_own = thread.chars().count() > WORD_MAX;
         if is_own { self.number(rank, format!("thread {thread}")).to_string() } else { thread.to_owned() }
@@ -164,7 +164,7 @@ impl Rows {
         self.streams[rank][stream]
     }
 
-    /// The row for what has no stream.
+    /// The row for operations without a stream.
     pub(super) fn device(&self, rank: usize, device: u32) -> usize {
         self.devices.get(&(rank, device)).copied().unwrap_or(0)
     }

@@ -7,7 +7,7 @@ use deepctx_profile::trace::{Status, SyncKind};
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view;
 
-/// Each event of a trace as a line, then what was not read.
+/// Each event of a trace as a line, then the gaps.
 fn shown(trace: &Trace) -> String {
     let mut out = String::new();
     let span = |begin: deepctx_profile::trace::TraceTime, length: Nanos| {
@@ -125,7 +125,7 @@ fn odd_events_are_left_out_and_counted() {
     let late = odd("1695835542514261.125", "2");
     let kept_late = "Other 1/1 1695835542514261125+2000 a #0";
     check(&[odd("0", "1"), late.clone(), odd("0.000", "7")].join(","), &[kept_late, "2 at-time-zero"]);
-    // What is no event, or has a name that is no text, spoils nothing else.
+    // An invalid event, or a name that is not text, affects nothing else.
     let named = |name: &str| format!(r#"{{"ph":"X","name":{name},"pid":[],"tid":{{}},"ts":1,"dur":2}}"#);
     for name in ["null", "7", "[\"a\"]", r#"{"a":1}"#] {
         check(&[named(name), good.clone()].join(","), &[kept, "1 not-understood"]);
@@ -155,7 +155,7 @@ fn an_event_at_time_0_makes_no_trace_of_1970() {
 fn a_part_of_the_time_has_its_own_sums() {
     use deepctx_profile::metric::Metric;
     use deepctx_profile::trace::{EventLanes, Job, text};
-    // Begins at 5 µs: moments are since then.
+    // Begins at 5 µs: moments are relative to that.
     let trace = text::parse(
         "step main 5..25 s#1
          op main 6..20 aten::mm
@@ -177,12 +177,12 @@ fn a_part_of_the_time_has_its_own_sums() {
     check(0, 10, Metric::GpuTime, (0, 0));
     check(33, 100, Metric::CopyBytes, (200, 1));
     check(0, 100, Metric::WallTime, (40_000, 4));
-    // Of the call, and not of the launch or the operator before.
+    // Of the call, and not of the preceding launch or operator.
     check(20, 30, Metric::WallTime, (10_000, 1));
     check(0, 20, Metric::StepTime, (20_000, 1));
     check(0, 19, Metric::StepTime, (0, 0));
     check(20, 30, Metric::LaunchTime, (0, 0));
-    // Its launch was before: it is its context all the same.
+    // Its launch was before: it is still its context.
     let profile = super::super::profile_of_range(&lanes, micros(20), micros(30));
     let (node, _) = profile.tree.cells(Metric::GpuTime).next().unwrap();
     let stack = profile
@@ -350,7 +350,7 @@ fn unknown_categories_are_no_time_of_any_thread() {
     assert_eq!(kinds, ["operator", "unknown-category", "unknown-category", "unknown-category"]);
     let categories: Vec<_> = trace.categories.iter().map(|(_, of)| trace.name(of.category)).collect();
     assert_eq!(categories, ["mtia_ccp_events", "hpu_op", "hpu_op"]);
-    // Another program's words are its own.
+    // Another program's categories are its own.
     assert_eq!(wall(&document(&[event("render", 0), event("layout", 20)])), (20_000, Vec::new()));
 }
 

@@ -8,13 +8,13 @@
 pub(super) struct Thousandths {
     /// The number × 1000, rounded half away from zero.
     pub(super) value: i128,
-    /// Whether something behind the third digit was rounded.
+    /// Whether digits after the third were rounded.
     pub(super) rounded: bool,
     /// Whether there is a fraction at all.
     pub(super) has_fraction: bool,
 }
 
-/// Largest exponent and most digits: beyond, no number is a time.
+/// Largest exponent and most digits: anything larger is not a time.
 const DIGITS_MAX: i32 = 30;
 
 /// The number of a JSON text, quoted or not. `None` for anything else, and for numbers beyond 30 digits.
@@ -42,7 +42,7 @@ pub(super) fn thousandths(text: &str) -> Option<Thousandths> {
     for digit in whole.bytes().chain(fraction.bytes()) {
         value = value * 10 + i128::from(digit - b'0');
     }
-    // What the digits are short of thousandths.
+    // Digits missing up to thousandths.
     let scale = 3 + exponent - fraction.len() as i32;
     let mut rounded = false;
     if scale >= 0 {

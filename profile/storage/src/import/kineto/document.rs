@@ -11,11 +11,11 @@ use super::event::{ListedEvent, RawEvent};
 use crate::event_header::{EventHeader, HEADER};
 use crate::import::arguments::{NumberOrText, Text};
 
-/// Who takes what the document holds.
+/// Receives the content of the document.
 pub(super) trait DocumentVisitor {
     /// An event.
     fn event(&mut self, event: RawEvent<'_>) -> Result<(), &'static str>;
-    /// Something in the list of events is none.
+    /// An entry in the list of events is not an event.
     fn not_an_event(&mut self);
     /// The list of events begins.
     fn found(&mut self);
@@ -23,7 +23,7 @@ pub(super) trait DocumentVisitor {
     fn base(&mut self, base: Option<u64>);
     /// The document has a key that PyTorch's profiler writes.
     fn is_kineto(&mut self);
-    /// What a deepctx-bpf export says of its rows.
+    /// The header of a deepctx-bpf export, which describes its rows.
     fn header(&mut self, header: EventHeader);
     /// Rank, and ranks of the job.
     fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>);

@@ -34,7 +34,7 @@ pub(super) struct RawEvent<'b> {
     pub(super) args: Option<&'b RawValue>,
 }
 
-/// A text; `None` for a value that is none.
+/// A text; `None` for another value.
 fn text<'de: 'b, 'b, D: Deserializer<'de>>(from: D) -> Result<Option<Text<'b>>, D::Error> {
     Ok(match NumberOrText::deserialize(from)? {
         NumberOrText::Word(word) => Some(Text(word)),
@@ -42,7 +42,7 @@ fn text<'de: 'b, 'b, D: Deserializer<'de>>(from: D) -> Result<Option<Text<'b>>, 
     })
 }
 
-/// What stands in the list of events; `None` where that is no event.
+/// An entry in the list of events; `None` if it is not an event.
 pub(super) struct ListedEvent<'b>(pub(super) Option<RawEvent<'b>>);
 
 impl<'de: 'b, 'b> Deserialize<'de> for ListedEvent<'b> {
@@ -111,7 +111,7 @@ impl<'de: 'b, 'b> Deserialize<'de> for CounterValues<'b> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut values = Vec::new();
                 while let Some((key, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
-                    // As text: what `serde_json` makes of decimals may be off by one digit in the last place.
+                    // As text: `serde_json` may convert decimals with an error in the last digit.
                     let number = value.get().trim_matches('"').parse::<f64>().ok().filter(|n| n.is_finite());
                     values.extend(number.filter(|_| values.len() < VALUES_MAX).map(|number| (key.0, number)));
                 }

@@ -38,14 +38,14 @@ const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
     let mut reader = Reader::default();
-    // Names are those of other people's symbols: a byte that is no UTF-8 spoils its name, not the trace.
+    // Names come from other programs' symbols: invalid UTF-8 spoils its name, not the trace.
     let text = String::from_utf8_lossy(bytes);
     let mut json = serde_json::Deserializer::from_str(&text);
     if let Err(error) = Document(&mut reader).deserialize(&mut json) {
         if reader.too_many {
             return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
         }
-        // A process that was killed leaves a file without an end, and all that it had written.
+        // A killed process leaves a file without an end, but with all that it had written.
         if !(error.is_eof() || is_at_end(&text, &error)) || reader.events == 0 {
             return Err(ImportError::damaged(Kind::Kineto, error.to_string()));
         }
@@ -59,7 +59,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
     Ok(reader.finish())
 }
 
-/// Whether what is wrong is the last byte of the text: a number that was cut is invalid, not an early end.
+/// Whether the error is at the last byte of the text: a truncated number is invalid, not an early end.
 fn is_at_end(text: &str, error: &serde_json::Error) -> bool {
     let last_line = text.rsplit('\n').next().unwrap_or_default();
     text.matches('\n').count() + 1 == error.line() && error.column() >= last_line.len()
@@ -68,13 +68,13 @@ fn is_at_end(text: &str, error: &serde_json::Error) -> bool {
 #[derive(Default)]
 struct Reader {
     ranks: Ranks<(String, String)>,
-    /// Place of the rank whose event is being read.
+    /// Index of the rank of the current event.
     at: usize,
     found: bool,
     has_fraction: bool,
     base: Option<u64>,
     rank: RankInfo,
-    /// Events that were read.
+    /// Events read so far.
     events: usize,
     too_many: bool,
 }
@@ -133,7 +133,7 @@ impl Reader {
 
     fn finish(self) -> Vec<Trace> {
         let (base, rank) = (self.base, self.rank);
-        // Exports of this project write whole numbers of nanoseconds as decimals, too.
+        // Exports of this project also write whole nanoseconds as decimals.
         let resolution = if self.has_fraction { Nanos(1) } else { Nanos(1000) };
         self.ranks.finish(|trace| {
             leave_out_at_zero(trace);
@@ -170,19 +170,19 @@ impl Reader {
         match self.nanos(micros) {
             None => self.gap(NOT_UNDERSTOOD),
             Some(ns) if ns < 0 => self.gap(END_BEFORE_BEGIN),
-            // Its writer subtracted from an end that was not there.
+            // Its writer subtracted from a missing end.
             Some(ns) if ns > i128::from(YEAR.0) => self.gap(TOO_LONG),
             Some(ns) => return Some(Nanos(ns as u64)),
         }
         None
     }
 
-    /// Arguments of an event; none where they are of no form that is known.
+    /// Arguments of an event; none if their form is unknown.
     fn arguments<'b>(raw: Option<&'b RawValue>) -> Arguments<'b> {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 
-    /// Finds the rank of an event's row, and what the row is of.
+    /// Finds the rank and owner of an event's row.
     fn row(&mut self, raw: &RawEvent<'_>) -> (String, String) {
         let row = (raw.pid.to_text(), raw.tid.to_text());
         let Some((rank, of)) = self.ranks.lane(&row) else {
@@ -237,7 +237,7 @@ impl Reader {
         self.rows().memory(thread, at, &arguments);
     }
 
-    /// A step of each of a counter's values. What a deepctx-bpf profile sums up by time is no event.
+    /// A step of each of a counter's values. A deepctx-bpf profile's sums over time are not events.
     fn counter(&mut self, raw: &RawEvent<'_>) {
         if self.ranks.is_ours() && raw.cat.as_ref().is_some_and(|category| category.0 == SUMS) {
             return;

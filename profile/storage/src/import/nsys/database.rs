@@ -24,12 +24,11 @@ use rustc_hash::FxHashMap;
 
 /// Longest value: names of kernels and ranges have some kilobytes at most.
 const VALUE_MAX: i32 = 1 << 24;
-/// Most memory that SQLite takes beside the file: a database with a thousand tables takes some megabytes.
+/// Most memory of SQLite besides the file: a database with a thousand tables takes some megabytes.
 const HEAP_MAX: u32 = 1 << 28;
 /// Least size of a page.
 const PAGE_MIN: usize = 512;
-/// Pages that are looked at for each row, and for each page: a row is found through four or so, and a long one has
-/// pages of its own.
+/// Page reads allowed for each row, and for each page: a row takes four or so, and a long one has pages of its own.
 const LOOKS: u64 = 64;
 
 /// A database, and which tables it has.
@@ -43,15 +42,15 @@ pub(super) struct Database<'b> {
 /// Where reading a table ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// At its last row, or it is not there.
+    /// At its last row, or the table does not exist.
     Whole,
-    /// At a page that makes no sense.
+    /// At an invalid page.
     Damaged,
-    /// The reader of the rows did not want more.
+    /// The receiver of the rows stopped.
     Stopped,
 }
 
-/// Bytes of a database, as its header says: the size of a page at 16 (1 for 65,536), their number at 28.
+/// Length of a database, from its header: the size of a page at 16 (1 for 65,536), their number at 28.
 pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     let size = u16::from_be_bytes(bytes.get(16..18)?.try_into().ok()?);
     let pages = u32::from_be_bytes(bytes.get(28..32)?.try_into().ok()?);
@@ -63,7 +62,7 @@ impl<'b> Database<'b> {
     /// Opens a database and lists its tables.
     ///
     /// # Errors
-    /// It is none, or the list of its tables is damaged.
+    /// It is not a database, or the list of its tables is damaged.
     pub(super) fn open(bytes: &'b [u8]) -> Result<Self> {
         let mut connection = Connection::open_in_memory()?;
         // SAFETY: the slice lives as long as `bytes`, for `'b`. SQLite reads it through this connection only, which is
@@ -82,7 +81,7 @@ impl<'b> Database<'b> {
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX)?;
         connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
         connection.pragma_update(None, "cell_size_check", true)?;
-        // Of the whole process, and it only ever falls: all databases have the same.
+        // It applies to the whole process, and can only be lowered: all databases share it.
         connection.pragma_update(None, "hard_heap_limit", HEAP_MAX)?;
         let mut database = Database { connection, tables: FxHashMap::default(), bytes };
         database.tables = database.list()?;
@@ -90,7 +89,7 @@ impl<'b> Database<'b> {
     }
 
     fn list(&self) -> Result<FxHashMap<String, Vec<String>>> {
-        // Tables without row numbers, virtual ones and views are none that Nsight Systems writes.
+        // Nsight Systems writes no tables without row numbers, virtual ones, or views.
         let all = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND wr = 0";
         let names: Vec<String> =
             self.connection.prepare(all)?.query_map([], |row| row.get(0))?.collect::<Result<_>>()?;
@@ -109,13 +108,13 @@ impl<'b> Database<'b> {
         self.tables.contains_key(table)
     }
 
-    /// Whether it has a table whose name begins like this.
+    /// Whether it has a table with this prefix.
     pub(super) fn has_some(&self, prefix: &str) -> bool {
         self.tables.keys().any(|table| table.starts_with(prefix))
     }
 
-    /// Gives each row of a table with these columns to `take`, which says whether it wants more. A column that the
-    /// table does not have is null in each.
+    /// Passes each row of a table with these columns to `take`, which returns whether to continue. A column that the
+    /// table lacks is null in each row.
     pub(super) fn rows(
         &self,
         table: &str,
@@ -134,7 +133,7 @@ impl<'b> Database<'b> {
                 Err(_) => return Ok(End::Damaged),
             };
             let number = row.integer(columns.len());
-            // Whatever goes round in a circle comes to a number that was there.
+            // A cycle of pages leads to an earlier row number.
             if number.is_none() || number <= last {
                 return Ok(End::Damaged);
             }
@@ -148,15 +147,15 @@ impl<'b> Database<'b> {
         }
     }
 
-    /// What finds the rows of a table one by one, by the value of a column that numbers them; `None` when the table
-    /// does not have that column, or `value`.
+    /// A lookup of single rows of a table, by the value of a numbering column; `None` if the table lacks that column,
+    /// or `value`.
     pub(super) fn lookup(&self, table: &str, key: &str, value: &str) -> Result<Option<Lookup<'_>>> {
         let columns = self.tables.get(table);
         if columns.is_none_or(|columns| !columns.iter().any(|of| of == value)) {
             return Ok(None);
         }
         let find = format!("SELECT {}, 0 FROM {} NOT INDEXED WHERE rowid = ?1", quoted(value), quoted(table));
-        // Where the column is no name of the row's own number, each number is noted once.
+        // If the column is not an alias of the row number, each number is indexed once.
         let mut numbers = None;
         let is_key =
             "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2 AND pk = 1 AND upper(type) = 'INTEGER'";
@@ -183,7 +182,7 @@ impl<'b> Database<'b> {
         Some(format!("SELECT {}, rowid FROM {} NOT INDEXED", columns.join(", "), quoted(table)))
     }
 
-    /// How often pages were looked at.
+    /// Number of page reads.
     fn looks(&self) -> u64 {
         [ffi::SQLITE_DBSTATUS_CACHE_HIT, ffi::SQLITE_DBSTATUS_CACHE_MISS]
             .into_iter()
@@ -194,7 +193,7 @@ impl<'b> Database<'b> {
                 let result = unsafe {
                     ffi::sqlite3_db_status(self.connection.handle(), counter, &raw mut now, &raw mut most, 0)
                 };
-                // The counter is 32 bits wide; beyond, it cannot tell.
+                // The counter has 32 bits; beyond that it is unusable.
                 if result == ffi::SQLITE_OK { u64::from(now.cast_unsigned()) } else { 0 }
             })
             .sum()

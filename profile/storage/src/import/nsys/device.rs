@@ -16,7 +16,7 @@ use super::processes::{Processes, span};
 use super::{Reader, names};
 use crate::import::NOT_UNDERSTOOD;
 
-/// Columns that all work has, in this order.
+/// Columns of all kinds of work, in this order.
 const WORK: [&str; 7] = ["start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId"];
 
 impl Reader<'_> {
@@ -82,7 +82,7 @@ impl Reader<'_> {
 
     /// Synchronizations, with the records of the events that they wait for.
     pub(super) fn synchronisations(&mut self) -> Result<()> {
-        // By process and the number that an event has from one record to the next.
+        // By process and event id, which is unique from one record to the next.
         let mut records: FxHashMap<(usize, u64), Record> = FxHashMap::default();
         let columns = ["globalPid", "eventSyncId", "correlationId", "streamId", "contextId"];
         self.table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", &columns, |processes, row| {
@@ -126,14 +126,14 @@ impl Reader<'_> {
     }
 }
 
-/// The record of an event: its call, and where.
+/// The record of an event: its call, and stream.
 struct Record {
     correlation: u64,
     stream: Option<u64>,
     context: Option<u64>,
 }
 
-/// What is particular to work of one kind.
+/// Specifics of one kind of work.
 struct Work {
     kind: DeviceKind,
     name: StrId,
@@ -163,8 +163,8 @@ fn work(
     processes.added(op).map(drop)
 }
 
-/// The longest name that there is: with its template, without, or as the compiler writes it. The first versions have
-/// the text itself where later ones have its number.
+/// The longest available name: with its template arguments, without, or mangled. The first versions have the text
+/// itself where later ones have its number.
 fn kernel_name(
     processes: &mut Processes<'_>,
     number: usize,

@@ -16,7 +16,7 @@ use super::processes::{GlobalId, Processes, span};
 use super::{Reader, names};
 use crate::import::{NO_END, NOT_UNDERSTOOD};
 
-/// What an event of a thread has, whichever table it is of.
+/// Columns of all events of threads.
 const EVENT: [&str; 3] = ["start", "end", "globalTid"];
 
 /// Kinds of rows of `NVTX_EVENTS` (`ENUM_NSYS_EVENT_TYPE`); `Nvtxt` ones were read from text files.
@@ -100,7 +100,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is particular to an event of one kind.
+/// Specifics of one kind of event.
 struct Event {
     kind: HostKind,
     name: StrId,
@@ -125,7 +125,7 @@ fn event(
     processes.added(op).map(drop)
 }
 
-/// A text that stands in the row itself, or behind it by its number.
+/// A text in the row itself, or found by its number.
 fn text(processes: &mut Processes<'_>, row: &Row<'_>, at: usize) -> Option<String> {
     match row.text(at) {
         Some(text) => Some(text.into_owned()),

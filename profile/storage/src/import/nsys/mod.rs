@@ -56,7 +56,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<(u32, Trace)>, ImportError> {
     Ok(traces)
 }
 
-/// Whether a database is an export of Nsight Systems, or else whose it is.
+/// Checks that a database is an export of Nsight Systems; otherwise reports whose it is.
 fn known(database: &Database<'_>) -> Result<(), ImportError> {
     let (format, because) = match () {
         () if database.has("StringIds")
@@ -75,8 +75,8 @@ fn known(database: &Database<'_>) -> Result<(), ImportError> {
     Err(ImportError::NotRead { format, because })
 }
 
-/// Where zero of the times is. A capture begins at one moment by the clock of the machine, by which events are, and by
-/// that of the world; versions before 2022 have the second only, and count from the begin.
+/// Zero of the times. A capture begins at one moment on the machine's clock, which events use, and on the wall clock;
+/// versions before 2022 have only the second, and count from the begin.
 fn clock(database: &Database<'_>) -> Result<ClockInfo> {
     let (mut world, mut begin) = (None, None);
     database.rows("TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], |row| {
@@ -91,7 +91,7 @@ fn clock(database: &Database<'_>) -> Result<ClockInfo> {
     Ok(ClockInfo { epoch_ns, resolution: Nanos(1), domain: Some(0), ..ClockInfo::default() })
 }
 
-/// A file that is being read.
+/// A file being read.
 struct Reader<'d> {
     database: &'d Database<'d>,
     processes: Processes<'d>,
@@ -99,7 +99,7 @@ struct Reader<'d> {
 
 impl Reader<'_> {
     fn all(&mut self) -> Result<()> {
-        // What used a device first: that decides whose trace everything else is in.
+        // Users of devices first: they determine the traces of everything else.
         self.devices()?;
         self.synchronisations()?;
         self.calls()?;
@@ -108,7 +108,7 @@ impl Reader<'_> {
         self.other_calls()
     }
 
-    /// Gives each row of a table to `take`, and counts it if the table ends in the middle.
+    /// Passes each row of a table to `take`, and counts a table that ends in the middle.
     fn table(
         &mut self,
         table: &str,

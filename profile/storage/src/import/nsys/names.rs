@@ -5,8 +5,8 @@
 
 use deepctx_profile::trace::HostKind;
 
-/// `cudaLaunchKernel_v7000` is `cudaLaunchKernel`: the number is the version of the API that CUPTI counts by. `_v2`
-/// behind a call of the driver belongs to its name.
+/// `cudaLaunchKernel_v7000` is `cudaLaunchKernel`: the number is CUPTI's version of the API. The `_v2` of a driver call
+/// belongs to its name.
 pub(super) fn call(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((call, version)) if version.len() >= 4 && version.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -16,7 +16,7 @@ pub(super) fn call(name: &str) -> &str {
     }
 }
 
-/// Which of the two interfaces a call is of. A row says so, too, by numbers that differ between versions.
+/// Whether a call is of the runtime or the driver. A row also states it, by numbers that differ between versions.
 pub(super) fn kind_of_call(name: &str) -> HostKind {
     if name.starts_with("cu") && !name.starts_with("cuda") {
         HostKind::DriverCall
@@ -25,8 +25,8 @@ pub(super) fn kind_of_call(name: &str) -> HostKind {
     }
 }
 
-/// What a range is, and its name. PyTorch (`emit_nvtx`) writes operators as `aten::mm, seq = 3, op_id = 9, sizes = …`:
-/// each would be a name of its own.
+/// Kind and name of a range. PyTorch (`emit_nvtx`) writes operators as `aten::mm, seq = 3, op_id = 9, sizes = …`: each
+/// would have its own name.
 pub(super) fn range(text: &str) -> (HostKind, &str) {
     if text.starts_with("ProfilerStep") {
         return (HostKind::Step, text);
@@ -38,7 +38,7 @@ pub(super) fn range(text: &str) -> (HostKind, &str) {
     }
 }
 
-/// `Memcpy HtoD (Pageable -> Device)`, as Kineto writes it. The direction is the end of CUPTI's name
+/// `Memcpy HtoD (Pageable -> Device)`, in Kineto's notation. The direction is the end of CUPTI's name
 /// (`CUDA_MEMCPY_KIND_HTOD`).
 pub(super) fn copy(direction: &str, from: Option<&str>, to: Option<&str>) -> String {
     let direction = direction.strip_prefix("CUDA_MEMCPY_KIND_").unwrap_or(direction);

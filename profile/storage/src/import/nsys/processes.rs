@@ -18,11 +18,11 @@ use crate::import::{
     END_BEFORE_BEGIN, EVENTS_MAX, NOT_UNDERSTOOD, OUT_OF_RANGE, TOO_LONG, TOO_MANY_PROCESSES,
 };
 
-/// Processes that used a device: a job on one machine has some dozens.
+/// Most processes that used a device: a job on one machine has some dozens.
 const PROCESSES_MAX: usize = 1024;
-/// An event that lasts longer has an end of another clock.
+/// An event that lasts longer has an end on another clock.
 const DURATION_MAX: u64 = 366 * 24 * 3600 * 1_000_000_000;
-/// Bits of a thread's number in a global id; a process' number has as many, and the machine stands above.
+/// Bits of a thread's number in a global id; a process's number has as many, and the machine is above.
 const THREAD_BITS: u32 = 24;
 /// CUPTI's number for "none".
 const NONE: u64 = u32::MAX as u64;
@@ -32,7 +32,7 @@ pub(super) struct Processes<'d> {
     strings: Option<Lookup<'d>>,
     all: Vec<Process>,
     numbers: FxHashMap<u64, usize>,
-    /// What is missing, until it is known which trace is the first.
+    /// Gaps, until the first trace is known.
     gaps: Ledger,
     events: usize,
 }
@@ -69,7 +69,7 @@ fn pid(key: u64) -> u32 {
 }
 
 impl<'d> Processes<'d> {
-    /// None yet, with the names of a file.
+    /// No processes yet, with the names of a file.
     pub(super) fn of(database: &'d Database<'d>) -> Result<Self> {
         Ok(Processes {
             strings: database.lookup("StringIds", "id", "value")?,
@@ -80,7 +80,7 @@ impl<'d> Processes<'d> {
         })
     }
 
-    /// Counts something that is missing.
+    /// Counts a gap.
     pub(super) fn gap(&mut self, reason: &'static Reason) {
         self.gaps.gap(Stage::Decode, reason, 1);
     }
@@ -90,13 +90,13 @@ impl<'d> Processes<'d> {
         self.events > EVENTS_MAX
     }
 
-    /// Counts an event that was added, or says why it was not.
+    /// Counts an event that was added, or returns why it was not.
     pub(super) fn added<R>(&mut self, row: Option<Id<R>>) -> Result<Id<R>, &'static Reason> {
         self.events += 1;
         row.ok_or(NOT_UNDERSTOOD)
     }
 
-    /// The process that used a device. Rows of old versions do not name it: then it is the one that there is.
+    /// The process that used a device. Rows of old versions do not name it: then it is the only one.
     pub(super) fn user(&mut self, id: Option<u64>) -> Result<usize, &'static Reason> {
         let key = match (id, &self.all[..]) {
             (Some(id), _) => GlobalId(id).key(),
@@ -114,7 +114,7 @@ impl<'d> Processes<'d> {
         Ok(self.all.len() - 1)
     }
 
-    /// The trace in which a process stands that may have used none: its own, or the first.
+    /// The trace of a process that may have used no device: its own, or the first.
     pub(super) fn home(&mut self, id: GlobalId) -> Result<usize, &'static Reason> {
         match (self.numbers.get(&id.key()), self.all.is_empty()) {
             (Some(number), _) => Ok(*number),
@@ -134,7 +134,7 @@ impl<'d> Processes<'d> {
         &mut self.all[number]
     }
 
-    /// The name with an id, after `shown` has made of it what other traces have. Ids of one kind of name each.
+    /// The name with an id, converted by `shown` to the form of other traces. Ids are unique within one kind of name.
     pub(super) fn name(&mut self, process: usize, id: i64, shown: impl FnOnce(&str) -> &str) -> StrId {
         let Processes { strings, all, .. } = self;
         let Process { names, trace, .. } = &mut all[process];
@@ -152,7 +152,7 @@ impl<'d> Processes<'d> {
         self.strings.as_mut()?.text(id)
     }
 
-    /// The traces that have events, by process. What the file lacks is counted at the first.
+    /// The traces with events, by process. Gaps of the file are counted in the first.
     pub(super) fn finish(mut self) -> Vec<(u32, Trace)> {
         let count: u64 = self.gaps.stage(Stage::Decode).gaps.iter().map(|(_, n)| n).sum();
         self.all.retain(|process| !process.trace.is_empty());
@@ -185,7 +185,7 @@ impl Process {
             .or_insert_with(|| trace.thread(&pid(id.key()).to_string(), &id.tid().to_string()))
     }
 
-    /// A stream. `None` stands for none, as does CUPTI's number for that.
+    /// A stream. `None` means none, as does CUPTI's number for that.
     pub(super) fn stream(&mut self, device: u32, stream: Option<u64>) -> Id<Stream> {
         self.trace.stream(device, stream.filter(|number| *number != NONE))
     }

@@ -6,7 +6,7 @@ use deepctx_profile::trace::{Job, Links, Status, Trace};
 
 use super::super::{ImportError, ImportedProfile, Kind, read as import, traces};
 
-/// Tables as Nsight Systems 2026.2 writes them (export schema 3.25), without columns that are not read.
+/// Tables as Nsight Systems 2026.2 writes them (export schema 3.25), without unread columns.
 const SCHEMA: &str = "
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, systemClockNs INTEGER);
@@ -58,7 +58,7 @@ const fn process(pid: u64) -> u64 {
 const A: u64 = process(111);
 const B: u64 = process(112);
 
-/// The bytes of a database that these statements make.
+/// The bytes of a database made by these statements.
 fn database(statements: &str) -> Vec<u8> {
     let mut connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(statements).unwrap();
@@ -69,7 +69,7 @@ fn export(rows: &str) -> Vec<u8> {
     database(&format!("{SCHEMA}{rows}"))
 }
 
-/// Each event of a trace as a line, then what was not read.
+/// Each event of a trace as a line, then the gaps.
 fn shown(trace: &Trace) -> Vec<String> {
     let mut out = Vec::new();
     let stream = |id: deepctx_profile::intern::Id<deepctx_profile::trace::Stream>| {
@@ -400,14 +400,14 @@ fn many_kernels() -> (Vec<u8>, usize) {
 
 const PAGE: usize = 4096;
 
-/// Kernels of a file, and what is missing.
+/// Kernels of a file, and its gaps.
 fn kernels(bytes: &[u8]) -> (usize, Vec<String>) {
     let (traces, _) = traces(bytes).unwrap();
     let [(_, trace)] = &traces[..] else { panic!("one process") };
     (trace.device.len(), gaps(trace))
 }
 
-/// The children of a page of a table, as the places of their numbers.
+/// The children of a page of a table, as offsets of their numbers.
 fn children(bytes: &[u8], page: usize) -> Vec<usize> {
     let at = (page - 1) * PAGE;
     assert_eq!(bytes[at], 5, "a page with children");
@@ -472,7 +472,7 @@ fn pages_of_noise_are_a_gap_or_an_error() {
 
 #[test]
 fn nothing_of_the_schema_is_run() {
-    // A view and a generated column with the names of what is read, and a table that no program wrote.
+    // A view and a generated column with expected names, and a table that no program wrote.
     let view = "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start";
     assert!(refused(&database(view)).starts_with("it is an SQLite database"));
     let main = A + 111;

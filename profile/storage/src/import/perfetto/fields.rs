@@ -3,7 +3,7 @@
 //! Owns: [`fields`]. Because: a trace of a gigabyte is read packet by packet, and a packet of a kind that is not read
 //! must be seen to be one. Does not: know a message.
 
-/// What a field has.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field<'b> {
     /// A number.
@@ -14,7 +14,7 @@ pub(super) enum Field<'b> {
     Fixed,
 }
 
-/// The fields of a message, by number. Ends with an error where the bytes are none.
+/// The fields of a message, by number. Ends with an error at invalid bytes.
 pub(super) fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Field<'_>), MalformedField>> {
     let mut rest = bytes;
     let mut is_broken = false;
@@ -28,7 +28,7 @@ pub(super) fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Field<'_
     })
 }
 
-/// Bytes that are no field.
+/// Bytes that are not a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedField;
 

@@ -40,22 +40,22 @@ use crate::proto::perfetto::{COUNTER, SLICE_BEGIN, SLICE_END, SLICE_INSTANT, Tra
 
 /// `Trace.packet`.
 const PACKET: u32 = 1;
-/// `TracePacket.timestamp` and `.trusted_packet_sequence_id`, which no message has that other formats begin with.
+/// `TracePacket.timestamp` and `.trusted_packet_sequence_id`, which no first message of other formats has.
 const TIMESTAMP: u32 = 8;
 const SEQUENCE_ID: u32 = 10;
 /// `TracePacket.track_event`.
 const TRACK_EVENT: u32 = 11;
 /// `TracePacket.compressed_packets`: packets within a packet.
 const COMPRESSED: u32 = 50;
-/// Fields of a packet that are read, say something about the packet itself, or about the recording as a whole: its
-/// configuration (33), statistics (35), marks (36), its id (89).
+/// Fields of a packet that are read, or that only describe the packet itself or the recording: its configuration (33),
+/// statistics (35), marks (36), its id (89).
 const READ: [u32; 22] = [3, 6, 8, 10, 11, 12, 13, 33, 35, 36, 41, 42, 50, 58, 59, 60, 79, 87, 88, 89, 98, 99];
-/// Packets that are looked at to recognize the format.
+/// Packets examined to recognize the format.
 const LOOKED_AT: usize = 16;
-/// Kinds of packets that are named in a note.
+/// Most kinds of packets named in a note.
 const NAMED_MAX: usize = 8;
 
-/// Whether a protobuf message begins as a trace does: with packets that have a time or a sequence.
+/// Whether a protobuf message begins like a trace: with packets that have a time or a sequence.
 pub(super) fn is_one(start: &[u8]) -> bool {
     if start.first() != Some(&0x0a) {
         return false;
@@ -87,7 +87,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
     Ok(described)
 }
 
-/// Bytes that events stand in.
+/// Bytes that contain events.
 enum Buffer<'b> {
     File(&'b [u8]),
     Decompressed(Vec<u8>),
@@ -102,7 +102,7 @@ impl Buffer<'_> {
     }
 }
 
-/// What is to be done with an event.
+/// What to do with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventType {
     Begin,
@@ -113,22 +113,22 @@ enum EventType {
     Complete,
 }
 
-/// An event, before it is known what it belongs to.
+/// An event whose owner is not known yet.
 #[derive(Clone, Copy)]
 struct FoundEvent {
     track: u32,
     at: u64,
-    /// Its place among all.
+    /// Its index among all.
     order: u32,
     state: u32,
-    /// Where it stands.
+    /// Its bytes.
     buffer: u32,
     from: u32,
     length: u32,
     kind: EventType,
 }
 
-/// Where an event's bytes are: in which buffer, from where, how many.
+/// Position of an event's bytes: buffer, offset, length.
 struct BytePlace {
     buffer: u32,
     from: u32,
@@ -143,7 +143,7 @@ struct Reader<'b> {
     tracks: Tracks,
     ranks: Ranks<u64>,
     has_header: bool,
-    /// Packets of kinds that are not read, by field number.
+    /// Unread packets by field number.
     unknown: FxHashMap<u32, u64>,
     decompressed: usize,
 }
@@ -153,7 +153,7 @@ impl Reader<'_> {
         self.ranks.rows().gap(reason);
     }
 
-    /// Takes every packet of a buffer, and gives what packets within them became.
+    /// Reads every packet of a buffer, and returns the decompressed packets in it.
     fn walk(&mut self, bytes: &[u8], buffer: u32) -> Result<Vec<Vec<u8>>, ImportError> {
         let mut more = Vec::new();
         for field in fields(bytes) {
@@ -163,7 +163,7 @@ impl Reader<'_> {
                     self.gap(NOT_UNDERSTOOD);
                     continue;
                 }
-                // The rest of a file that was cut is no whole packet.
+                // The end of a truncated file is not a complete packet.
                 Err(_) if self.events.is_empty() && more.is_empty() => {
                     return Err(ImportError::damaged(Kind::Perfetto, "its first packet is none"));
                 }
@@ -175,7 +175,7 @@ impl Reader<'_> {
             if let Some(inner) = self.packet(bytes, buffer, packet)? {
                 let number = self.buffers.len() + more.len();
                 let inner = self.decompress(inner)?;
-                // A packet within a packet within a packet has no place in the format.
+                // A third nesting level of packets does not exist in the format.
                 let nested = self.walk(&inner, number as u32)?;
                 more.push(inner);
                 if !nested.is_empty() {
@@ -203,7 +203,7 @@ impl Reader<'_> {
         Ok(out)
     }
 
-    /// Takes a packet; gives the compressed packets that are in it.
+    /// Reads a packet; returns the compressed packets in it.
     fn packet<'p>(
         &mut self,
         all: &[u8],
@@ -253,7 +253,7 @@ impl Reader<'_> {
         event: &TrackEvent,
         place: BytePlace,
     ) -> Result<(), ImportError> {
-        // Also of an event that is left out: times of a writer may be differences.
+        // Also for a skipped event: times of a writer may be differences.
         let at = match self.sequences.time(packet) {
             Ok(at) => at,
             Err(reason) => {
@@ -282,7 +282,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Takes the header of a deepctx-bpf export.
+    /// Reads the header of a deepctx-bpf export.
     fn is_header(&mut self, state: u32, event: &TrackEvent) -> bool {
         if self.has_header
             || event.kind != SLICE_INSTANT
@@ -302,14 +302,14 @@ impl Reader<'_> {
         true
     }
 
-    /// Counts packets that are not read, with the names or numbers of their kinds.
+    /// Counts unread packets, with the names or numbers of their kinds.
     fn count_unknown(&mut self) {
         let mut rows: Vec<(u32, u64)> = self.unknown.drain().collect();
         rows.sort_rows_by_key(|(number, count)| (std::cmp::Reverse(*count), *number));
         let mut sentence = UNKNOWN_PACKET.sentence.to_owned();
         for (place, (number, count)) in rows.iter().take(NAMED_MAX).enumerate() {
             let between = if place == 0 { ":" } else { "," };
-            // A text takes everything.
+            // Writing to a text cannot fail.
             _ = match packet_name(*number) {
                 Some(name) => write!(sentence, "{between} `{name}` ({count})"),
                 None => write!(sentence, "{between} field {number} ({count})"),
@@ -345,7 +345,7 @@ fn event_type(event: &TrackEvent) -> Option<EventType> {
     })
 }
 
-/// What the most frequent kinds of packets that are not read are called.
+/// Names of the most frequent unread kinds of packets.
 fn packet_name(number: u32) -> Option<&'static str> {
     Some(match number {
         1 => "ftrace_events",

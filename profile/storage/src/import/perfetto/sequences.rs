@@ -14,20 +14,20 @@ use crate::proto::perfetto::{
 };
 use deepctx_common::reason::Reason;
 
-/// Most names of a file: each takes at least four bytes of it, and forty here.
+/// Most names of a file: each takes at least four bytes there, and forty here.
 const NAMES_MAX: usize = 1 << 23;
 /// Most bytes of them.
 const NAME_BYTES_MAX: usize = 1 << 28;
 /// Most writers and clocks of a file.
 const SEQUENCES_MAX: usize = 1 << 16;
 
-/// Clocks that every writer has.
+/// Clocks shared by all writers.
 const REALTIME: u32 = 1;
 const BOOTTIME: u32 = 6;
-/// From here on, to the other number, a clock is that of one writer.
+/// Clocks with these numbers belong to one writer.
 const OWN_CLOCKS: std::ops::Range<u32> = 64..128;
 
-/// Which names a number is of.
+/// The table of a name's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NameTable {
     Category,
@@ -41,9 +41,9 @@ pub(super) struct Sequences {
     of: FxHashMap<u32, Sequence>,
     names: FxHashMap<(u32, NameTable, u64), StrId>,
     strings: Strings,
-    /// Every time that a writer forgot its names makes a new state.
+    /// Each time a writer clears its names, a new state begins.
     states: u32,
-    /// Nanoseconds that are added to times of a clock that all writers share.
+    /// Nanoseconds added to times of a clock shared by all writers.
     shared: FxHashMap<u32, i128>,
     /// Nanoseconds from 1970 UTC to the zero of the file's clock.
     pub(super) epoch_ns: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Sequences {
 #[derive(Default)]
 struct Sequence {
     state: u32,
-    /// Whether it has said what it refers to.
+    /// Whether its references have been defined.
     is_known: bool,
     track: Option<u64>,
     clock: Option<u32>,
@@ -68,7 +68,7 @@ struct OwnClock {
     offset_ns: i128,
 }
 
-/// What an event of a packet refers to.
+/// The state that an event's packet refers to.
 #[derive(Clone, Copy)]
 pub(super) struct PacketState {
     pub(super) state: u32,
@@ -90,10 +90,10 @@ impl Default for Sequences {
 }
 
 impl Sequences {
-    /// Takes what a packet says of its writer.
+    /// Applies a packet to its writer's state.
     ///
     /// # Errors
-    /// It refers to what is not there, or there are too many names.
+    /// It refers to something undefined, or there are too many names.
     pub(super) fn enter(&mut self, packet: &TracePacket) -> Result<PacketState, &'static Reason> {
         let id = packet.trusted_packet_sequence_id;
         if self.of.len() >= SEQUENCES_MAX && !self.of.contains_key(&id) {
@@ -152,8 +152,8 @@ impl Sequences {
         self.names.get(&(state, table, iid)).map(|id| self.strings.get(*id))
     }
 
-    /// The same moment on several clocks. Of those that all writers share, the first one counts: they drift by less
-    /// than they are read.
+    /// The same moment on several clocks. For shared clocks, the first snapshot counts: they drift by less than the
+    /// error of a reading.
     fn snapshot(&mut self, id: u32, snapshot: &ClockSnapshot) {
         let ns = |clock: &crate::proto::perfetto::Clock| {
             i128::from(clock.timestamp) * i128::from(clock.unit_multiplier_ns.max(1))
@@ -185,10 +185,10 @@ impl Sequences {
         }
     }
 
-    /// The time of a packet, which must be asked for in the order of packets.
+    /// The time of a packet; must be called in the order of packets.
     ///
     /// # Errors
-    /// It has none, or one of a clock that nobody knows.
+    /// It has none, or one of an unknown clock.
     pub(super) fn time(&mut self, packet: &TracePacket) -> Result<i128, &'static Reason> {
         let Some(timestamp) = packet.timestamp else { return Err(NOT_UNDERSTOOD) };
         let Some(sequence) = self.of.get_mut(&packet.trusted_packet_sequence_id) else {

@@ -31,12 +31,12 @@ pub(super) fn add(mut reader: Reader<'_>) -> Result<Vec<Trace>, ImportError> {
     Ok(reader.finish())
 }
 
-/// What a track is of.
+/// The owner of a track.
 struct Lane {
     rank: usize,
     place: TrackPlace,
     counter: Option<CounterLane>,
-    /// What a deepctx-bpf profile sums up by time, which is no event.
+    /// A deepctx-bpf profile's sum over time, which is not an event.
     is_sum: bool,
 }
 
@@ -127,7 +127,7 @@ fn complete(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent) {
     }
 }
 
-/// A slice, or a moment where there is no end.
+/// A slice, or a moment if it has no end.
 fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u64>) {
     let Some(event) = decoded(reader, begin) else { return reader.gap(NOT_UNDERSTOOD) };
     let Some(at) = time(reader, lane.rank, begin.at) else { return };
@@ -182,7 +182,7 @@ struct EventNames<'s> {
 }
 
 impl EventNames<'_> {
-    /// A name that stands there, or that its number stands for.
+    /// A name given as text, or by its number.
     fn of<'e>(&'e self, table: NameTable, own: Option<&'e str>, iid: u64) -> &'e str {
         let named = || self.sequences.name(self.state, table, iid);
         own.or_else(named).unwrap_or("")

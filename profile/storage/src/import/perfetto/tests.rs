@@ -25,7 +25,7 @@ fn read(bytes: &[u8]) -> Trace {
     traces.remove(0).1
 }
 
-/// Operations of threads, then work of devices, then what is missing.
+/// Operations of threads, then work of devices, then gaps.
 fn shown(trace: &Trace) -> Vec<String> {
     let host = trace.host.iter().map(|(_, op)| {
         let thread = trace.threads()[op.thread.index()];
@@ -73,7 +73,7 @@ fn end(sequence: u32, timestamp: u64, track: u64) -> TracePacket {
 
 #[test]
 fn ends_belong_to_the_innermost_begin() {
-    // Two writers, whose packets stand in the order in which they were written.
+    // Two writers, whose packets are in the order in which they were written.
     let packets = vec![
         thread_track(1, 9),
         end(1, 90, 1),
@@ -157,7 +157,7 @@ fn clocks_of_a_writer_are_read() {
         on(77, begin(1, 1, 1, "c")),
     ];
     let trace = read(&file(packets));
-    // The clock stood at 2 µs when the file's stood at 5: one more is 6, three more 9.
+    // The clock was at 2 µs when the file's was at 5: one more is 6, three more 9.
     let expect = ["other 7/9 6000+3000 a", "other 7/9 10000+500 b", "1 unknown-clock"];
     assert_eq!(shown(&trace), expect);
     assert_eq!(trace.clock.epoch_ns, Some(85_000));

@@ -9,7 +9,7 @@ use crate::proto::perfetto::TrackDescriptor;
 
 /// Most tracks of a file: a viewer draws a row for each.
 const TRACKS_MAX: usize = 1 << 20;
-/// Tracks above each other.
+/// Most nested tracks.
 const DEPTH_MAX: usize = 64;
 
 /// The tracks of a file.
@@ -20,18 +20,18 @@ pub(super) struct Tracks {
     described: FxHashMap<u64, TrackDescriptor>,
 }
 
-/// What stands above an event.
+/// The tracks above an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrackPlace {
     pub(super) process: String,
     pub(super) thread: String,
-    /// Whether its slices are time of a thread, or of a process that is drawn as one.
+    /// Whether its slices are time of a thread, or of a process drawn as one.
     pub(super) is_of_thread: bool,
     pub(super) name: String,
 }
 
 impl Tracks {
-    /// The number of a track; `None` when there are too many.
+    /// The number of a track; `None` if there are too many.
     pub(super) fn number(&mut self, uuid: u64) -> Option<u32> {
         if let Some(number) = self.numbers.get(&uuid) {
             return Some(*number);
@@ -50,14 +50,14 @@ impl Tracks {
         self.uuids.get(number as usize).copied().unwrap_or(0)
     }
 
-    /// Takes what is said of a track; what was said first counts where it says something.
+    /// Adds a description of a track; fields set earlier win.
     pub(super) fn describe(&mut self, track: TrackDescriptor) {
         if self.described.len() < TRACKS_MAX || self.described.contains_key(&track.uuid) {
             self.described.entry(track.uuid).or_insert(track);
         }
     }
 
-    /// What is said of a track.
+    /// The description of a track.
     pub(super) fn descriptor(&self, uuid: u64) -> Option<&TrackDescriptor> {
         self.described.get(&uuid)
     }
@@ -71,7 +71,7 @@ impl Tracks {
             .map(|uuid| (uuid, self.described.get(&uuid)))
     }
 
-    /// What an event of a track is of.
+    /// The owner of an event on a track.
     pub(super) fn place(&self, uuid: u64) -> TrackPlace {
         let own = self.described.get(&uuid);
         let name = own.and_then(|of| of.name.clone().or(of.static_name.clone()));

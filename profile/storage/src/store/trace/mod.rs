@@ -34,7 +34,7 @@ use deepctx_profile::trace::RankInfo;
 pub use read::{TraceGaps, TraceReader};
 pub use write::TraceWriter;
 
-/// The file that says which others there are.
+/// The file that lists all others.
 pub(super) const LIST: &str = "trace.json";
 const FORMAT: &str = "deepctx-trace";
 /// 2 has ranges and steps; 3 has no value where an older one has 0; 4 has operators, and calls of other kinds; 5 has
@@ -50,9 +50,9 @@ pub(super) struct List {
     version: u64,
     /// Whether the recording ended well.
     complete: bool,
-    /// Length of the window from the start of the capture, nanoseconds; `None` when it is one of training steps.
+    /// Length of the window from the start of the capture, nanoseconds; `None` if it is one of training steps.
     window_ns: Option<u64>,
-    /// Events that the recorder saw, and what became of them.
+    /// Events seen by the recorder, by outcome.
     #[serde(default)]
     account: Account,
     /// The ranks of processes that have one, by process id.
@@ -84,14 +84,14 @@ struct TraceFile {
     segment: Segment,
     /// Begin of the first event in it.
     first_ns: u64,
-    /// Begin of the first one that is no value of a counter, where that is later: values hold from before the events
-    /// that they stand beside. `u64::MAX` where there is none.
+    /// Begin of the first event that is not a value of a counter, if later: values may hold from before the events
+    /// beside them. `u64::MAX` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     events_from_ns: Option<u64>,
 }
 
 impl List {
-    /// The list of a trace; `None` when there is no trace.
+    /// The list of a trace; `None` without a trace.
     pub(super) fn read(container: &Container) -> Result<Option<List>, OpenError> {
         let path = || container.path().join(LIST);
         let bytes = match container.read(LIST, LIST_BYTES_MAX) {
@@ -123,7 +123,7 @@ impl List {
     }
 }
 
-/// A basis as it stands in the files.
+/// The name of a basis in the files.
 fn basis_name(basis: Basis) -> &'static str {
     match basis {
         Basis::Exact => "exact",

@@ -20,13 +20,13 @@ use deepctx_profile::trace::{
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// Lanes that are read: more than any recording has.
+/// Most lanes read: more than any recording has.
 const LANES_MAX: usize = 1 << 20;
-/// Rows of a file that are in memory at once while files are merged: 1 MiB.
+/// Rows of a file in memory at once while files are merged: 1 MiB.
 const BATCH_ROWS: usize = 1 << 13;
 
 impl List {
-    /// Events that the files say they have.
+    /// Number of events stated by the files.
     pub(in crate::store) fn events(&self) -> u64 {
         let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
         events.fold(0, |sum, listed| sum.saturating_add(listed.segment.rows))
@@ -40,30 +40,30 @@ impl List {
     }
 }
 
-/// What a trace on disk lacks.
+/// Gaps of a trace on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceGaps {
-    /// Events that the recorder could not keep, and why.
+    /// Events that the recorder could not keep, by reason.
     pub left_out: RecordedAccount,
     /// Events in files that could not be read.
     pub unreadable: u64,
-    /// What is wrong with these files, one sentence each.
+    /// Damage of these files, one sentence each.
     pub damaged: Vec<String>,
     /// Whether the recording ended well.
     pub complete: bool,
 }
 
-/// The events of a trace, by begin. Of each file that overlaps the present time some thousand rows are in memory, and
-/// the file as it is on disk.
+/// The events of a trace, by begin. Of each file that overlaps the present time, the file's bytes and some thousand
+/// rows are in memory.
 pub struct TraceReader<'p> {
     container: &'p Container,
-    /// Files that were not reached yet, the earliest last.
+    /// Files not reached yet, the earliest last.
     ahead: Vec<TraceFile>,
-    /// Files of which events are left; `None` is the place of one that was read to its end.
+    /// Files with events left; `None` for the slot of a finished one.
     open: Vec<Option<OpenFile>>,
-    /// Places of files that were read.
+    /// Free slots.
     free: Vec<usize>,
-    /// Begin of the next event of each open file, and its place.
+    /// Begin of the next event of each open file, and its slot.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     lanes: Vec<Lane>,
     gaps: TraceGaps,
@@ -112,7 +112,7 @@ impl<'p> TraceReader<'p> {
         &self.lanes
     }
 
-    /// What the trace lacks; all of it is known once the last event was read.
+    /// The gaps of the trace; complete once the last event was read.
     pub fn gaps(&self) -> &TraceGaps {
         &self.gaps
     }
@@ -138,7 +138,7 @@ impl<'p> TraceReader<'p> {
                     return Err(format!("it has a lane {number}"));
                 }
                 if number >= self.lanes.len() {
-                    // A lane whose file is lost: nothing has this number.
+                    // Lanes in between, whose file is lost, get a placeholder.
                     self.lanes.resize(number + 1, LOST_LANE);
                 }
                 self.lanes[number] = lane;
@@ -173,7 +173,7 @@ impl<'p> TraceReader<'p> {
         }
     }
 
-    /// Puts the next event of an open file in line, reading on where need be. A file without one is closed.
+    /// Queues the next event of an open file, reading more if needed. A finished file is closed.
     fn refill(&mut self, at: usize) {
         let Some(file) = &mut self.open[at] else { return };
         let mut outcome = Ok(());
@@ -213,7 +213,7 @@ impl Iterator for TraceReader<'_> {
     }
 }
 
-/// Stands for a lane whose row is lost: no event has this process.
+/// Placeholder for a lane whose row is lost: no event has this process.
 const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
 
 fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// A trace of files with these begins, whose lane stands in the first; `damage` is done to the folder.
+    /// Reads a trace of files with these begins, whose lane is in the first; `damage` is applied to the folder.
     fn read(
         files: &[&[u64]],
         damage: impl FnOnce(&std::path::Path),

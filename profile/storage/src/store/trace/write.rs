@@ -25,7 +25,7 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins the trace of a window from the start of the capture, or of training steps where it has no length.
+    /// Begins the trace of a window from the start of the capture, or of training steps if it has no length.
     ///
     /// # Errors
     /// The list could not be written.
@@ -44,15 +44,15 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Notes that a process is a rank of a job of `world_size` ranks; the next flush writes it.
+    /// Records that a process is a rank of a job of `world_size` ranks; the next flush writes it.
     pub fn set_rank(&mut self, pid: u32, rank: u32, world_size: u32) {
         self.list.ranks.insert(pid, ListedRank { rank, world_size });
     }
 
-    /// Writes events and the lanes that are new in them.
+    /// Writes events and their new lanes.
     ///
     /// # Errors
-    /// Nothing of them is listed then; what was written before stays.
+    /// Nothing of them is listed then; earlier data stays.
     pub fn append(&mut self, batch: &mut RecordedBatch) -> Result<(), StoreError> {
         batch.events.sort_unstable_by_key(|event| (event.start, event.id));
         let number = self.attempt;
@@ -71,14 +71,14 @@ impl TraceWriter {
                 list.segments.push(TraceFile { segment, first_ns, events_from_ns });
             }
         }
-        // The names of the files must last before the list has them.
+        // The names of the files must be durable before the list has them.
         sync(&self.folder)?;
         self.put_list(&list)?;
         self.list = list;
         Ok(())
     }
 
-    /// Marks the trace as complete, with what became of the events.
+    /// Marks the trace as complete, with the counts of the events.
     ///
     /// # Errors
     /// The list could not be written; the events are there.
@@ -145,7 +145,7 @@ fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
 
 fn event_rows(events: &[RecordedEvent]) -> Batch {
     let mut batch = Batch::new(Table::Trace);
-    // What has no value takes no room, and what has one is near the one before: half of all events are no calls.
+    // Missing values take no room, and the others are close to the previous one: half of all events are not calls.
     let some = |value: u64| Some(value).filter(|value| *value > 0);
     for event in events {
         let basis = event.cause.map(|cause| basis_name(cause.basis));
