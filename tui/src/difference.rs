@@ -47,7 +47,7 @@ pub(crate) fn change(now: u64, before: u64, whole: u64, since: &Baseline) -> Cha
 }
 
 impl Change {
-    /// Sign and percentage points, for terminals with and without colour: `▲12.3`, `▼0.4`, `=` when it may be chance.
+    /// Sign and percentage points, for terminals with and without colour: `▲12.3`, `▼0.4`, `=` if it may be chance.
     pub(crate) fn text(self) -> String {
         let points = self.share.abs() * 100.0;
         match self.trend {

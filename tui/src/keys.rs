@@ -5,7 +5,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key press, or a click that stands for one, does.
+/// The action of a key press, or of an equivalent click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Up by one: caller, row above, line above.
@@ -30,7 +30,7 @@ pub enum Action {
     ZoomOut,
     /// Show everything again.
     ZoomReset,
-    /// To the next event of the chosen lane.
+    /// To the next event of the selected lane.
     NextEvent,
     /// To the event before it.
     PreviousEvent,
@@ -66,13 +66,13 @@ pub enum Action {
     NextView,
     /// Next grouping below processes: threads, devices, streams.
     NextGroup,
-    /// Whether the interpreter's own frames are shown.
+    /// Whether the interpreter's internal frames are shown.
     ToggleInterpreter,
     /// Whether frames are split by source line.
     ToggleLines,
     /// Whether repeated sequences of calls are folded.
     ToggleRecursion,
-    /// Whether the backward pass is a half of its own.
+    /// Whether the backward pass is a separate half.
     ToggleBackward,
     /// Whether the time tab shows single events or sums.
     ToggleEvents,
@@ -112,7 +112,7 @@ pub enum Action {
     EraseAll,
     /// Give the terminal back to the shell until the job is continued.
     Suspend,
-    /// Write the last part of the capture, which a flight recorder keeps.
+    /// Write the last part of the capture, kept by a flight recorder.
     WriteKept,
     /// Quit.
     Quit,
@@ -135,7 +135,7 @@ pub enum Scope {
     Table,
     /// In the timeline.
     Timeline,
-    /// In the timeline of a trace, which has single events.
+    /// In the timeline of a trace with single events.
     Events,
     /// In a source file.
     Source,
@@ -486,7 +486,7 @@ mod tests {
         }
     }
 
-    // Of a trace, which cannot be paused and has no matches of a search, three keys mean something of their own.
+    // For a trace, which cannot be paused and has no search matches, three keys have a different meaning.
     #[test]
     fn views_do_not_shadow_global_keys() {
         let everywhere: HashSet<Key> =

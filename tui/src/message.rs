@@ -18,7 +18,7 @@ pub enum Message {
     Text(Arc<SourceText>),
     /// Whether the source can still provide newer snapshots.
     Live(bool),
-    /// The terminal has this many columns and rows.
+    /// The terminal was resized to this many columns and rows.
     Resize(u16, u16),
     /// A key of the key table.
     Action(Action),
@@ -28,15 +28,15 @@ pub enum Message {
     Click(u16, u16),
     /// Right button.
     RightClick,
-    /// Wheel at a column and row of the screen; true is up.
+    /// Right button.
     Wheel(bool, u16, u16),
     /// The pointer moved to a column and row with its left button down.
     Drag(u16, u16),
-    /// The left button went up.
+    /// The left button was released.
     Release,
 }
 
-/// What the event loop has to do after an update.
+/// What the event loop must do after an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effects {
     /// Nothing: the screen is up to date.
@@ -47,9 +47,9 @@ pub enum Effects {
     Fetch,
     /// Give the terminal back and stop until the shell continues the job; then draw.
     Suspend,
-    /// Give the text that was copied to the terminal, for its clipboard; and draw.
+    /// Pass the copied text to the terminal, for its clipboard; and draw.
     Copy,
-    /// Ask for what is kept to be written; and draw.
+    /// Request a write of the kept part; and draw.
     WriteKept,
     /// Quit.
     Quit {

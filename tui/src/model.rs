@@ -33,7 +33,7 @@ use crate::state::timeline::TimelineState;
 use crate::tab::Tab;
 use crate::tree::path;
 
-/// What receives the keys.
+/// The receiver of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The view.
@@ -43,13 +43,13 @@ pub(crate) enum Mode {
     Typing(Prompt),
     /// The help, scrolled down by some lines.
     Help(usize),
-    /// The menu of metrics, with the one that is chosen.
+    /// The menu of metrics, with the selected one.
     Metrics(usize),
     /// The prompt whether to save.
     ConfirmQuit,
 }
 
-/// Where the view starts, and what does not change while it runs.
+/// Initial and constant settings of the view.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// First request; its part follows from the tab.
@@ -58,9 +58,9 @@ pub struct Setup {
     pub tab: Tab,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
-    /// Whether a flight recorder keeps the last part, to be written by a key.
+    /// Whether a flight recorder keeps the last part, which a key writes.
     pub can_write_kept: bool,
-    /// Whether to show the time of a device once it was busy; not when a metric was asked for.
+    /// Whether to show the time of a device once it was busy; false if the user chose a metric.
     pub follows_device: bool,
 }
 
@@ -76,7 +76,7 @@ impl Default for Setup {
     }
 }
 
-/// The latest snapshot with the part of each tab: shown until a newer one arrives.
+/// The latest snapshot with the data of each tab: shown until a newer one arrives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) overview: Option<Arc<Snapshot>>,
@@ -86,7 +86,7 @@ pub(crate) struct Parts {
     pub(crate) source: Option<Arc<Snapshot>>,
 }
 
-/// Everything that the screen depends on.
+/// All state that the screen depends on.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) snapshot: Option<Arc<Snapshot>>,
@@ -105,22 +105,22 @@ pub struct Model {
     pub(crate) overview: OverviewState,
     pub(crate) flame: GraphState,
     pub(crate) callers: GraphState,
-    /// The boxes of the tree of this tab.
+    /// The boxes of this tab's tree.
     pub(crate) folded: FoldedTree,
     /// Whether trunks, wrappers and siblings are folded.
     pub(crate) folds: bool,
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
     pub(crate) events: EventsState,
-    /// Whether the time tab shows sums where there are single events.
+    /// Whether the time tab shows sums although there are single events.
     pub(crate) sums_by_time: bool,
     pub(crate) source: SourceState,
     pub(crate) health_scroll: usize,
     pub(crate) search: Option<Search>,
     pub(crate) pin: Option<Pin>,
-    /// Response to the latest key when nothing else shows it.
+    /// Response to the latest key if nothing else shows it.
     pub(crate) status: Option<&'static str>,
-    /// Text for the clipboard that the event loop has not given to the terminal yet.
+    /// Text for the clipboard that the event loop has not passed to the terminal yet.
     pub(crate) clipboard: Option<String>,
 }
 
@@ -195,12 +195,12 @@ impl Model {
         self.source.place.as_ref().filter(|_| missing)
     }
 
-    /// What was copied since the last call, for the clipboard.
+    /// Text copied since the last call, for the clipboard.
     pub fn take_copied(&mut self) -> Option<String> {
         self.clipboard.take()
     }
 
-    /// Whether something is expected from the source.
+    /// Whether the source is expected to deliver something.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.pending || self.missing_text().is_some()
@@ -260,7 +260,7 @@ impl Model {
         self.request.filter.is_some() || self.request.mark > 0 || self.pin.is_some()
     }
 
-    /// Where the user is in the tree of this tab.
+    /// The user's position in this tab's tree.
     pub(crate) fn graph(&self) -> &GraphState {
         if self.tab == Tab::Callers { &self.callers } else { &self.flame }
     }
@@ -299,7 +299,7 @@ impl Model {
         self.zoom_and_list(place, if within { listed } else { 0 });
     }
 
-    /// Zooms into a box and lists what it calls: siblings that differ by a number are boxes of their own.
+    /// Zooms into a box and lists its callees: siblings that differ by a number are separate boxes.
     pub(crate) fn list_box(&mut self, place: u32) {
         self.zoom_and_list(place, self.folded.last_of(place));
     }
@@ -313,10 +313,10 @@ impl Model {
         }
     }
 
-    /// Makes the boxes anew: the tree, the tab, the zoom, the search, the pinned function or folding changed.
+    /// Rebuilds the boxes, since the tree, the tab, the zoom, the search, the pinned function or folding changed.
     pub(crate) fn fold(&mut self) {
         let search = self.search.as_ref().filter(|search| !search.is_empty());
-        // What is looked for is not hidden.
+        // Search matches are not hidden.
         let keep = |node: &FlameNode| {
             search.is_some_and(|search| search.matches(&node.label))
                 || self.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind))
@@ -369,7 +369,7 @@ impl Model {
         }
     }
 
-    /// The lanes of a trace, where the source has one.
+    /// The lanes of a trace, if the source has one.
     pub(crate) fn events_data(&self) -> Option<&EventLanes> {
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
             Some(TabData::Events(lanes) | TabData::EventRange(lanes, _)) => Some(&lanes.0),
@@ -377,7 +377,7 @@ impl Model {
         }
     }
 
-    /// What is concluded from the selected part of a trace, once that is known.
+    /// Conclusions from the selected part of a trace, once known.
     pub(crate) fn range_conclusions(&self) -> Option<&Conclusions> {
         let range = self.events.range.as_ref()?;
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
@@ -418,7 +418,7 @@ impl Model {
         self.shown().map_or(Unit::Count, |snapshot| snapshot.header.unit)
     }
 
-    /// Metrics that the profile has values of.
+    /// Metrics with values in the profile.
     pub(crate) fn metrics(&self) -> &[MetricTotal] {
         self.snapshot.as_ref().map_or(&[], |snapshot| &snapshot.metrics)
     }
@@ -428,7 +428,7 @@ impl Model {
         self.snapshot.as_ref().is_some_and(|snapshot| snapshot.header.lost > 0)
     }
 
-    /// The boxes in sight.
+    /// The visible boxes.
     pub(crate) fn flame_layout(&self) -> FlameLayout {
         self.flame_rows(self.graph().scroll, usize::from(self.areas().body.height))
     }
@@ -436,7 +436,7 @@ impl Model {
     /// The boxes of some rows of the whole graph.
     pub(crate) fn flame_rows(&self, first_row: usize, rows: usize) -> FlameLayout {
         let (selected, zoom) = (self.selected_box(), self.zoomed_box());
-        // In the view of Python, what ran without any is the process's own.
+        // In the Python view, the own value of a process is that of code outside Python.
         let hides_frames = self.request.selection.view == View::Python && self.tab != Tab::Callers;
         let view = boxes::View { tree: self.drawn(), zoom, selected, hides_frames };
         FlameLayout::of(view, self.areas().body.width, first_row, rows)
@@ -480,20 +480,20 @@ impl Model {
         matches!(&self.mode, Mode::Typing(prompt) if prompt.purpose == Purpose::Search)
     }
 
-    /// Searches the tree that is shown.
+    /// Searches the shown tree.
     pub(crate) fn set_search(&mut self, query: &str) {
         self.search = Some(Search::of(query, self.tree()));
         self.fold();
     }
 
-    /// Matches the search against the tree that is shown now.
+    /// Matches the search against the currently shown tree.
     pub(crate) fn search_again(&mut self) {
         if let Some(query) = self.search.as_ref().map(|search| search.query().to_owned()) {
             self.set_search(&query);
         }
     }
 
-    /// Requests what the tab shows.
+    /// Requests the data of the tab.
     pub(crate) fn request_tab(&mut self) {
         self.request.part = match self.tab {
             Tab::Overview => TabRequest::Overview,

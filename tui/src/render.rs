@@ -19,12 +19,12 @@ use crate::tab::Tab;
 use crate::theme::{Charset, Palette, Theme};
 use crate::view;
 
-/// What [`render_once`] shows.
+/// Options of [`render_once`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
     /// Columns.
     pub width: u16,
-    /// Lines at most; empty ones at the end are left out.
+    /// Maximum of lines; empty ones at the end are left out.
     pub height: u16,
     /// Tab.
     pub tab: Tab,
@@ -34,7 +34,7 @@ pub struct RenderOptions {
     pub text: Option<Arc<SourceText>>,
     /// `Plain` gives text without any escape sequence.
     pub palette: Palette,
-    /// Which characters it may have.
+    /// Allowed characters.
     pub signs: Charset,
 }
 
@@ -79,7 +79,7 @@ fn lines(buffer: &Buffer, styled: bool) -> String {
         let start = out.len();
         for x in buffer.area.left()..buffer.area.right() {
             let cell = &buffer[(x, y)];
-            // The second cell of a wide character holds a blank that is not there.
+            // The second cell of a wide character holds a blank that is not printed.
             if wide > 0 {
                 wide -= 1;
                 continue;

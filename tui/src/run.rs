@@ -30,13 +30,13 @@ use crate::view;
 /// Events handled before the next drawing: a held key or a pasted text must not starve the screen.
 const EVENTS_PER_DRAW: usize = 64;
 
-/// Poll interval while a snapshot is expected: a tenth of what people notice.
+/// Poll interval while a snapshot is expected: a tenth of a noticeable delay.
 const POLL_SOON: Duration = Duration::from_millis(10);
 
 /// Poll interval of [`Options::stop`] when nothing else can happen.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How the loop runs.
+/// Options of the loop.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// First request.
@@ -51,11 +51,11 @@ pub struct Options {
     pub refresh: Duration,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
-    /// Set when the user asks for what a flight recorder keeps; `None` without one.
+    /// Set when the user requests a write of the flight recorder; `None` without one.
     pub save_kept: Option<Arc<AtomicBool>>,
-    /// Whether to show the time of a device once it was busy; not when a metric was asked for.
+    /// Whether to show the time of a device once it was busy; false if the user chose a metric.
     pub follows_device: bool,
-    /// Set from outside (a signal, the end of the capture) to make the loop return within `refresh` or a second.
+    /// Set by others (a signal, the end of the capture) to make the loop return within `refresh` or a second.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -159,7 +159,7 @@ struct Poll {
 }
 
 impl Poll {
-    /// Messages from the source; none before it is due.
+    /// Messages from the source; none before the poll is due.
     fn messages(&mut self, model: &Model, source: &mut dyn Snapshots, options: &Options) -> Vec<Message> {
         if Instant::now() < self.due {
             return Vec::new();
@@ -195,7 +195,7 @@ fn draw(screen: &mut Screen, model: &Model, theme: &Theme) -> io::Result<()> {
     drawn
 }
 
-/// The message for an event of the terminal in the present state; `None` when it has no meaning.
+/// The message for a terminal event in the present state; `None` if it has no meaning.
 #[must_use]
 pub fn message(model: &Model, event: &Event) -> Option<Message> {
     match event {

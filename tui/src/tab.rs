@@ -3,7 +3,7 @@
 //! Owns: [`Tab`]. Because: keys, layout and drawing must agree on the order of the tabs. Does not: know what is on
 //! them.
 
-/// What fills the body of the screen.
+/// Content of the body of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tab {
     /// Findings, phases and where the time goes.
@@ -15,9 +15,9 @@ pub enum Tab {
     Callers,
     /// Hottest functions.
     Table,
-    /// What each process and thread did when.
+    /// Activity of each process and thread over time.
     Timeline,
-    /// A source file with what its lines cost.
+    /// A source file with the cost of its lines.
     Source,
     /// Losses, gaps and own cost.
     Health,

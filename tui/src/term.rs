@@ -26,11 +26,11 @@ use rustix::process::{Signal, kill_current_process_group};
 /// Whether the terminal is taken over; global, since it must be known without the guard.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// How soon a process stops that got the signal for it.
+/// How soon a process stops after the signal for it.
 const STOPPED_WITHIN: Duration = Duration::from_millis(50);
 
-/// A terminal that draws to standard output. It is never dropped: ratatui's `Drop` shows the cursor, which the guard
-/// does as well, and panics when the terminal and standard error are gone.
+/// A terminal that draws to standard output. It is never dropped: ratatui's `Drop` shows the cursor, as the guard does,
+/// and panics if the terminal and standard error are gone.
 pub type Screen = ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>;
 
 /// Holds the terminal; dropping it restores the terminal.
@@ -41,7 +41,7 @@ impl Guard {
     /// Takes over the terminal: raw mode, alternate screen, mouse. A panic restores it before it is reported.
     ///
     /// # Errors
-    /// When standard output is no terminal or cannot be set up; the terminal is then restored.
+    /// When standard output is not a terminal or cannot be set up; the terminal is then restored.
     pub fn take() -> io::Result<(Self, Screen)> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -64,21 +64,21 @@ impl Guard {
 fn open() -> io::Result<Screen> {
     let mut out = stdout();
     out.queue(EnterAlternateScreen)?.queue(EnableMouseCapture)?.queue(Hide)?;
-    // Not `Terminal::clear`: that queries the cursor position, and fails where the response is late (a slow line) or
-    // never arrives (a terminal that is a pipe to something else).
+    // Not `Terminal::clear`: that queries the cursor position, and fails if the response is late (a slow line) or never
+    // comes (a terminal that is a pipe to something else).
     out.queue(Clear(ClearType::All))?.flush()?;
     Ok(ManuallyDrop::new(Terminal::new(CrosstermBackend::new(stdout()))?))
 }
 
-/// Gives the terminal back and stops the job, as Ctrl-Z does outside of raw mode; when the shell continues it, takes
-/// the terminal again. The whole process group stops, so that `sudo` above this program does as well.
+/// Gives the terminal back and stops the job, as Ctrl-Z does outside raw mode; when the shell continues it, takes the
+/// terminal again. The whole process group stops, so that `sudo` above this program stops too.
 ///
 /// # Errors
 /// When the terminal cannot be set up again.
 pub(crate) fn suspend(screen: &mut Screen) -> io::Result<()> {
     restore();
     kill_current_process_group(Signal::TSTP)?;
-    // Another thread may be the one that takes the signal and stops this one.
+    // Another thread may receive the signal and stop this one.
     std::thread::sleep(STOPPED_WITHIN);
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
@@ -92,7 +92,7 @@ impl Drop for Guard {
     }
 }
 
-/// Restores the terminal if it is taken over; does nothing otherwise, so it can be called from anywhere and twice.
+/// Restores the terminal if it is taken over; otherwise does nothing, so it can be called anywhere and twice.
 ///
 /// For a thread that waits for signals, not for a signal handler: it takes locks and allocates.
 pub fn restore() {
@@ -126,8 +126,8 @@ impl Keyboard {
     /// Waits until there is input, a signal, or the timeout.
     ///
     /// # Errors
-    /// When the terminal has hung up. crossterm must then not be called any more: version 0.29 treats the error of the
-    /// read as "try again" and never returns.
+    /// When the terminal has hung up. crossterm must not be called after that: version 0.29 treats the read error as
+    /// "try again" and never returns.
     pub(crate) fn wait(&self, time: Duration) -> io::Result<()> {
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });

@@ -19,13 +19,13 @@ fn clean(character: char) -> char {
     if character.is_control() || hides { '·' } else { character }
 }
 
-/// `text` cleaned and cut to `columns`, with `…` where something was left out. Reads no more of it than fits.
+/// `text` cleaned and cut to `columns`, with `…` if something was cut. Reads no more of it than fits.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
-    // Room for the ellipsis: the length of `out` and its columns when one column was still free.
+    // For the ellipsis: the length of `out` and its columns while one column was still free.
     let mut ellipsis_at = 0;
-    // Combining marks take no column: bounded, so that a name made of them cannot grow a cell without end.
+    // Combining marks take no column: bounded, so that a name of them cannot grow a cell without end.
     for character in text.chars().take(columns.saturating_mul(4).saturating_add(8)) {
         let character = clean(character);
         let mut bytes = [0; 4];
@@ -46,7 +46,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
-/// As [`cut`], but cuts the beginning: the end of a path matters most.
+/// Like [`cut`], but cuts the beginning: the end of a path matters most.
 pub(crate) fn cut_left(text: &str, columns: usize) -> String {
     let most = columns.saturating_mul(4).saturating_add(8);
     let skipped = text.char_indices().rev().nth(most).map_or(0, |(at, _)| at);
@@ -79,12 +79,12 @@ pub(crate) fn expand_tabs(line: &str, columns: usize) -> String {
     out
 }
 
-/// How many digits a number has.
+/// Number of digits.
 pub(crate) fn count_digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
 }
 
-/// A metric in words: `cpu-time` is CPU time.
+/// Display name of a metric: `cpu-time` is CPU time.
 pub(crate) fn metric(name: &str) -> String {
     let word = |word: &str| match word {
         "cpu" | "gpu" => word.to_ascii_uppercase(),
@@ -94,7 +94,7 @@ pub(crate) fn metric(name: &str) -> String {
     words.join(" ")
 }
 
-/// A value of a metric, about seven columns wide at most.
+/// A value of a metric, at most about seven columns wide.
 pub(crate) fn value(unit: Unit, value: u64) -> String {
     match unit {
         Unit::Nanoseconds => duration(Nanos(value)),
@@ -117,7 +117,7 @@ pub(crate) fn duration(Nanos(nanoseconds): Nanos) -> String {
     }
 }
 
-/// Time since the start, for a clock that ticks: seconds at least.
+/// Time since the start, for a running clock: at least seconds.
 pub(crate) fn clock(Nanos(nanoseconds): Nanos) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {
@@ -155,7 +155,7 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
-/// `part` of `whole` in percent; what is not nothing never reads as 0, what is not all never reads as 100.
+/// `part` of `whole` in percent; a nonzero part never reads as 0, an incomplete one never as 100.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
         return "0%".to_owned();
@@ -178,7 +178,7 @@ pub(crate) fn share(share: f64) -> String {
     }
 }
 
-/// A bar whose length is a share (0..=1) of so many columns, to an eighth of a column.
+/// A bar whose length is a share (0..=1) of `columns`, to an eighth of a column.
 pub(crate) fn bar(share: f64, columns: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };

@@ -43,19 +43,19 @@ impl Palette {
     }
 }
 
-/// Which characters a terminal shows.
+/// Character set of a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Charset {
     /// All of Unicode.
     #[default]
     Unicode,
-    /// ASCII alone.
+    /// Only ASCII.
     Ascii,
 }
 
 impl Charset {
-    /// Detects the signs from the environment, as the C library finds its locale: `LC_ALL`, `LC_CTYPE`, `LANG`. The
-    /// kernel's console (`TERM=linux`) has no glyphs for parts of blocks.
+    /// Detects the character set from the environment, as the C library finds its locale: `LC_ALL`, `LC_CTYPE`, `LANG`.
+    /// The kernel's console (`TERM=linux`) has no glyphs for partial blocks.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name| variable(name).unwrap_or_default();
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(value).into_iter().find(|value| !value.is_empty());
@@ -74,7 +74,7 @@ pub(crate) enum Emphasis {
     None,
     /// Matches the search.
     Match,
-    /// Does not, while others do; or is an ancestor of the zoomed box.
+    /// Does not match, while others do; or is an ancestor of the zoomed box.
     Faded,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Trend {
     More(bool),
     /// It shrank.
     Less(bool),
-    /// Not by more than chance explains.
+    /// No more than chance explains.
     Same,
 }
 
@@ -112,7 +112,7 @@ impl Theme {
         Self { palette, ascii: false }
     }
 
-    /// The theme with another set of signs.
+    /// The theme with another character set.
     #[must_use]
     pub fn with(self, signs: Charset) -> Self {
         Self { ascii: signs == Charset::Ascii, ..self }
@@ -181,7 +181,7 @@ impl Theme {
             return plain;
         }
         match self.palette {
-            // The text of the box says it.
+            // The text of the box shows it.
             Palette::Plain => plain,
             Palette::Sixteen => match trend {
                 Trend::More(_) => plain.bg(Color::LightRed),
@@ -205,7 +205,7 @@ impl Theme {
         }
     }
 
-    /// Figures of a line or a cell by its share of what there is, 0..=1: the hotter, the louder.
+    /// Style of figures by their share of the total, 0..=1: stronger for a larger share.
     pub(crate) fn heat(&self, share: f64) -> Style {
         match share {
             share if share >= 0.1 => match self.palette {
@@ -247,7 +247,7 @@ impl Theme {
         }
     }
 
-    /// A kind's letter or name where there is no box: coloured where colours can be read on any background.
+    /// Style of a kind's letter or name outside boxes: coloured if colours are readable on any background.
     pub(crate) fn mark(&self, kind: FrameKind) -> Style {
         self.frame(kind, "", Emphasis::None, false)
     }
@@ -272,17 +272,17 @@ impl Theme {
         }
     }
 
-    /// What matters most on a line.
+    /// The most important text of a line.
     pub(crate) fn strong(&self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What matters least.
+    /// The least important text.
     pub(crate) fn quiet(&self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// What is wrong: something was lost.
+    /// A problem: something was lost.
     pub(crate) fn alarm(&self) -> Style {
         let style = self.strong();
         match self.palette {
@@ -291,7 +291,7 @@ impl Theme {
         }
     }
 
-    /// What the user should know.
+    /// A notice for the user.
     pub(crate) fn notice(&self) -> Style {
         match self.palette {
             Palette::Plain => self.strong(),
@@ -347,8 +347,8 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
     }
 }
 
-/// Backgrounds in xterm's 256 colours, picked by eye: rounding the others to its cube turns red into brown. The
-/// shades, and the faded one.
+/// Backgrounds in xterm's 256 colours, picked by eye: rounding the others to its cube turns red into brown. The shades,
+/// and the faded one.
 fn indexed(kind: FrameKind) -> ([u8; SHADES], u8) {
     match kind {
         FrameKind::Root => ([254, 253, 254], 250),
@@ -380,7 +380,7 @@ fn sixteen(kind: FrameKind) -> (Color, Color) {
     }
 }
 
-/// Which shade a name has.
+/// The shade of a name.
 fn shade(label: &str) -> usize {
     // FNV-1a over the beginning: a name always has the same shade, and long names cost no more than short ones.
     let hash = label.bytes().take(64).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// What is seen of linear sRGB: by everybody, without red cones, without green ones (Machado, Oliveira and
+    /// Perceived linear sRGB: with normal vision, without red cones, without green ones (Machado, Oliveira and
     /// Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009, severity 1).
     const EYES: [[[f64; 3]; 3]; 3] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn kinds_of_code_differ_for_who_is_colour_blind() {
-        // A difference of 2 can just be seen side by side; boxes of two kinds stand apart.
+        // A difference of 2 is just visible side by side; boxes of two kinds must differ clearly.
         const APART: f64 = 8.0;
         for palette in [Palette::Indexed, Palette::True] {
             let theme = Theme::new(palette);

@@ -11,12 +11,12 @@ use deepctx_events::{ContextCall, Event, Family, GpuCall, ModuleCall, Role};
 
 use crate::abi::{self, Argument, Field, Type};
 
-/// A library's version, as the vendor counts it: CUDA 12.4, HIP 5.3, NCCL 2.18.
+/// A library's version, in the vendor's numbering: CUDA 12.4, HIP 5.3, NCCL 2.18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(pub u16, pub u16);
 
 impl Version {
-    /// Parses `12.4`; for the tables, where a wrong one does not compile.
+    /// Parses `12.4`; for the tables, where an invalid one does not compile.
     pub(crate) const fn literal(text: &str) -> Self {
         let bytes = text.as_bytes();
         let mut parts = [0u16; 2];
@@ -39,32 +39,32 @@ impl fmt::Display for Version {
     }
 }
 
-/// One name under which a row's function is exported. `_v2` names have later parameters, `_ptsz` and `_ptds` (HIP:
-/// `_spt`) names use a default stream of each thread; each is code of its own.
+/// One exported name of a row's function. `_v2` names have later parameters, `_ptsz` and `_ptds` (HIP: `_spt`) names
+/// use a default stream of each thread; each has its own code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The symbol.
     pub symbol: Cow<'static, str>,
-    /// The first version that exports it, as far as the vendor says; of a user's row: none.
+    /// The first version that exports it, as stated by the vendor; `None` for a user's row.
     pub since: Option<Version>,
-    /// Set when the parameters hold only for this major version, whose symbols are versioned `libcudart.so.MAJOR`.
+    /// Set if the parameters apply only to this major version, whose symbols are versioned `libcudart.so.MAJOR`.
     pub major: Option<u16>,
 }
 
-/// One function: its names, what a call means, and its parameters.
+/// One function: its names, the meaning of a call, and its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The library.
     pub family: Family,
-    /// What a call means.
+    /// The meaning of a call.
     pub event: Event,
-    /// Whether its return must be seen too, and why.
+    /// Whether its return must be probed too, and why.
     pub returns: ReturnProbe,
     /// Its names; all take the same parameters.
     pub names: Cow<'static, [Name]>,
     /// Parameters in the order of the declaration.
     parameters: Cow<'static, [(Role, Type)]>,
-    /// What is worth reading through one of the pointers.
+    /// Fields to read through one of the pointers.
     fields: Cow<'static, [Field]>,
     /// Arguments whose locations do not follow from a declaration.
     placed: Cow<'static, [Argument]>,
@@ -91,7 +91,7 @@ impl Row {
         }
     }
 
-    /// A row whose arguments are placed already: as the code of the very file has them.
+    /// A row whose argument locations were found in the code of the file itself.
     pub(crate) fn placed(
         family: Family,
         event: Event,
@@ -115,24 +115,24 @@ impl Row {
         Self { returns, ..self }
     }
 
-    /// Parameters in the order of the declaration, those without a meaning included.
+    /// Parameters in the order of the declaration, including those without a meaning.
     pub fn parameters(&self) -> &[(Role, Type)] {
         &self.parameters
     }
 
-    /// What is read through pointers.
+    /// Fields read through pointers.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// Every argument that has a meaning, and where it is when the function is entered.
+    /// Every argument with a meaning, and its location when the function is entered.
     pub fn arguments(&self) -> Vec<Argument> {
         let mut arguments = abi::arguments(&self.parameters, &self.fields);
         arguments.extend(self.placed.iter().cloned());
         arguments
     }
 
-    /// The lower library that the same call will be seen in again.
+    /// The lower library in which the same call appears again.
     pub fn seen_again_in(&self) -> Option<Family> {
         let runtime_only = matches!(
             self.event,
@@ -152,7 +152,7 @@ impl Row {
 
 macro_rules! returns {
     ($($variant:ident, $label:literal, $sentence:literal;)*) => {
-        /// Whether the return of a call must be seen too, and why.
+        /// Whether the return of a call must be probed too, and why.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ReturnProbe { $(#[doc = $sentence] $variant,)* }
 
@@ -179,7 +179,7 @@ returns! {
 }
 
 impl ReturnProbe {
-    /// True when a probe on the return is needed.
+    /// True if a probe on the return is needed.
     pub const fn is_needed(self) -> bool {
         !matches!(self, Self::NotNeeded)
     }

@@ -75,7 +75,7 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     Effects::Redraw
 }
 
-/// What is searched for, or filtered by.
+/// Starts or ends a search or a filter.
 fn change_prompt(model: &mut Model, action: Action) {
     match action {
         Action::Search => prompt::begin_search(model),
@@ -90,7 +90,7 @@ fn change_prompt(model: &mut Model, action: Action) {
     }
 }
 
-/// Changes which part of the profile is requested.
+/// Changes the requested part of the profile.
 fn change_selection(model: &mut Model, action: Action) {
     let devices = model.snapshot.as_ref().is_some_and(|snapshot| !snapshot.devices.is_empty());
     let selection = &mut model.request.selection;
@@ -115,7 +115,7 @@ fn change_selection(model: &mut Model, action: Action) {
     }
 }
 
-/// Changes between single events and sums in the time tab.
+/// Switches between single events and sums in the time tab.
 fn toggle_events(model: &mut Model) {
     model.sums_by_time = !model.sums_by_time;
     model.status = Some(match model.sums_by_time {
@@ -124,7 +124,7 @@ fn toggle_events(model: &mut Model) {
     });
 }
 
-/// Sets, drops or compares with the mark.
+/// Sets or clears the mark, or toggles the comparison with it.
 fn change_mark(model: &mut Model, action: Action) {
     match action {
         Action::SetMark if !model.live => {
@@ -151,7 +151,7 @@ fn escape(model: &mut Model) {
     }
 }
 
-/// Clears the last thing that narrows the screen: the search, else the zoom, else the filter.
+/// Clears the last restriction: the search, otherwise the zoom, otherwise the filter.
 fn clear(model: &mut Model) {
     if model.search.take().is_some() {
         model.fold();
@@ -202,7 +202,7 @@ fn open_source(model: &mut Model) {
     }
 }
 
-/// The source of a node of this tab's tree or of its nearest caller. Callers stand below a node of the bottom-up tree.
+/// The source of a node of this tab's tree, or of its nearest caller. In the bottom-up tree, callers are below a node.
 fn source_of(model: &Model, node: u32) -> Option<(SourcePlace, bool)> {
     if model.tab != Tab::Callers {
         return graph::nearest_source(model.tree(), node);
@@ -218,7 +218,7 @@ fn source_of(model: &Model, node: u32) -> Option<(SourcePlace, bool)> {
     None
 }
 
-/// The line that calls a function most, by the flame graph.
+/// The hottest call site of a function, according to the flame graph.
 fn caller_of(model: &mut Model, label: &str, status: &'static str) -> Option<SourcePlace> {
     let node = graph::hottest(model, label)?;
     let place = graph::nearest_source(model.flame_tree(), node).map(|(place, _)| place);

@@ -6,7 +6,7 @@ use super::{events, graph, overview, source, table, timeline};
 use crate::model::{Mode, Model};
 use crate::page;
 
-/// Clamps what may point past its end after the content or the screen changed.
+/// Clamps positions that may be out of range after the content or the screen changed.
 pub(super) fn keep_in_range(model: &mut Model) {
     overview::keep_in_range(model);
     graph::keep_in_range(model);

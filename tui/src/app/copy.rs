@@ -17,7 +17,7 @@ use crate::tree::path;
 /// Longest text that is copied: terminals drop longer ones (xterm and tmux keep about 75,000 characters of base64).
 const BYTES_MAX: usize = 48 << 10;
 
-/// Copies what is selected; says so, or what to select first.
+/// Copies the selection; shows that it did, or what to select first.
 pub(super) fn copy(model: &mut Model) -> Effects {
     let Some(mut copied) = selection(model) else {
         model.status = Some("select a stack, a row or a line first");
@@ -56,7 +56,7 @@ fn selection(model: &Model) -> Option<String> {
     }
 }
 
-/// The frames from the outermost to `node`, a line each, and the value of the last one.
+/// The frames from the outermost to `node`, one per line, and the value of the last one.
 fn stack(model: &Model, tree: &FlameTree, node: u32) -> Option<String> {
     let last = tree.nodes.get(node as usize).filter(|node| node.kind != FrameKind::Root)?;
     let frames = path(tree, node);
@@ -72,7 +72,7 @@ fn stack(model: &Model, tree: &FlameTree, node: u32) -> Option<String> {
     Some(copied)
 }
 
-/// A name with what is known of its place.
+/// A name with its location, if known.
 fn name(label: &str, detail: &str) -> String {
     if detail.is_empty() { label.to_owned() } else { format!("{label}  ({detail})") }
 }

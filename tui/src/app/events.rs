@@ -14,7 +14,7 @@ use crate::message::Effects;
 use crate::model::{Mode, Model};
 use crate::tab::Tab;
 
-/// Whether a trace is on the screen and takes the mouse.
+/// Whether a trace is shown and handles the mouse.
 pub(crate) fn is_shown(model: &Model) -> bool {
     model.tab == Tab::Timeline && model.mode == Mode::Browse && model.events_data().is_some()
 }
@@ -68,7 +68,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     keep_visible(model);
 }
 
-/// Begins a selection at the chosen moment, or ends it there.
+/// Begins a selection at the selected moment, or ends it there.
 fn select(model: &mut Model) {
     let state = &mut model.events;
     match state.mark.take() {
@@ -77,7 +77,7 @@ fn select(model: &mut Model) {
     }
 }
 
-/// Makes the tables of what is between a moment and the chosen one.
+/// Computes the tables of the time between a moment and the selected one.
 fn finish(model: &mut Model, mark: Nanos) {
     let at = model.events.at;
     let (from, to) = (mark.min(at), mark.max(at));
@@ -87,7 +87,7 @@ fn finish(model: &mut Model, mark: Nanos) {
     keep_visible(model);
 }
 
-/// Drops the selection; otherwise shows the whole. Gives whether there was either.
+/// Clears the selection, otherwise the zoom. Returns whether there was either.
 pub(crate) fn clear(model: &mut Model) -> bool {
     let state = &mut model.events;
     if state.mark.is_some() || state.range.is_some() {
@@ -121,7 +121,7 @@ pub(crate) fn click(model: &mut Model, column: u16, row: u16) {
     keep_in_range(model);
 }
 
-/// The mouse moved with its button down.
+/// The mouse moved with its button pressed.
 pub(crate) fn drag(model: &mut Model, column: u16) -> Effects {
     let (Some(pressed), Some(at)) = (model.events.pressed, moment(model, column)) else {
         return Effects::None;
@@ -133,7 +133,7 @@ pub(crate) fn drag(model: &mut Model, column: u16) -> Effects {
     Effects::Redraw
 }
 
-/// The button went up: what was dragged over is selected.
+/// The button was released: selects the dragged range.
 pub(crate) fn release(model: &mut Model) -> Effects {
     let Some(pressed) = model.events.pressed.take() else { return Effects::None };
     match model.events.mark.take_if(|mark| *mark == pressed) {

@@ -14,10 +14,10 @@ use crate::tree::{children, parent, path};
 /// Rows of ancestors that stay visible above the box zoomed into.
 const ANCESTORS_IN_SIGHT: usize = 3;
 
-/// Columns that a box needs to be jumped to without zooming.
+/// Fewest columns of a box to jump to it without zooming.
 const RECOGNIZABLE: u16 = 4;
 
-/// Columns that a box should have when a jump zooms, so that its name can be read.
+/// Columns that a box should have after a zooming jump, so that its name is readable.
 const READABLE: u16 = 12;
 
 /// The row of a node: its distance from the root.
@@ -29,7 +29,7 @@ fn height(model: &Model) -> usize {
     usize::from(model.areas().body.height).max(1)
 }
 
-/// Row and place of the selection's box, or of the nearest ancestor that has one.
+/// Row and index of the selection's box, or of the nearest ancestor with one.
 fn visible_box(model: &Model) -> (usize, usize, FlameLayout, u32) {
     let mut node = model.selected_box();
     loop {
@@ -77,7 +77,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
         Action::Last => while descend(model) {},
         Action::Enter => {
             let selected = model.selected_box();
-            // Siblings in one box are listed below what calls them.
+            // Siblings in one box are listed below their caller.
             match parent(model.drawn(), selected).filter(|_| model.folded.joins(selected)) {
                 Some(caller) => model.list_box(caller),
                 None => model.zoom_box(selected),
@@ -115,7 +115,7 @@ fn descend(model: &mut Model) -> bool {
     wide
 }
 
-/// Columns that a node below the zoomed one has, without the rounding and without the boxes between the two.
+/// Columns of a node below the zoomed one, without rounding and without the boxes between the two.
 fn share_of_zoom(model: &Model, node: u32) -> u128 {
     columns(model, model.zoomed_box(), node)
 }
@@ -167,7 +167,7 @@ pub(crate) fn seek(model: &mut Model, label: &str) {
     }
 }
 
-/// The hottest box of a function: its name as a whole, or as a part.
+/// The hottest box of a function, by its whole name, otherwise by part of it.
 pub(crate) fn hottest(model: &Model, label: &str) -> Option<u32> {
     let tree = model.tree();
     let by_value = |node: &u32| (tree.nodes[*node as usize].inclusive, std::cmp::Reverse(*node));
@@ -187,7 +187,7 @@ pub(crate) fn nearest_source(tree: &FlameTree, node: u32) -> Option<(SourcePlace
     known.next()
 }
 
-/// Selects any node of the snapshot, zooming to the farthest ancestor at which its name can be read.
+/// Selects any node of the snapshot, zooming to the farthest ancestor at which its name is readable.
 pub(crate) fn reveal(model: &mut Model, node: u32) {
     let node = model.folded.box_of(node);
     let ancestors = path(model.drawn(), node);
@@ -242,8 +242,8 @@ pub(crate) fn keep_in_range(model: &mut Model) {
     model.graph_mut().scroll = model.graph().scroll.min(deepest.saturating_sub(height));
 }
 
-/// Keeps selection and zoom on one line of descent: the nearest common caller is zoomed into where they are apart. A
-/// box may stand for several nodes: then the one that is on the line of the other is meant.
+/// Keeps selection and zoom on one line of descent: if they are not, zooms into the nearest common caller. A box may
+/// represent several nodes: the one on the line of the other counts.
 fn keep_in_line(model: &mut Model) {
     let GraphState { selected, zoom, .. } = *model.graph();
     let (above, below) = (path(model.tree(), zoom), path(model.tree(), selected));

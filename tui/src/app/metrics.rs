@@ -6,7 +6,7 @@
 use crate::keys::Action;
 use crate::model::{Mode, Model};
 
-/// Opens the menu on the metric that is shown.
+/// Opens the menu on the shown metric.
 pub(super) fn open(model: &mut Model) {
     let shown = model.request.selection.metric;
     match model.metrics().iter().position(|it| it.metric == shown) {
@@ -16,7 +16,7 @@ pub(super) fn open(model: &mut Model) {
     }
 }
 
-/// Moves the selection, around the ends.
+/// Moves the selection, wrapping at the ends.
 pub(super) fn navigate(model: &mut Model, action: Action) {
     let count = model.metrics().len();
     if let Mode::Metrics(at) = &mut model.mode {
@@ -28,7 +28,7 @@ pub(super) fn navigate(model: &mut Model, action: Action) {
     }
 }
 
-/// Shows the chosen metric.
+/// Shows the selected metric.
 pub(super) fn accept(model: &mut Model, at: usize) {
     model.mode = Mode::Browse;
     model.setup.follows_device = false;

@@ -12,7 +12,7 @@ use crate::model::{Mode, Model};
 use crate::page;
 use crate::tab::Tab;
 
-/// Lines that one turn of the mouse wheel moves.
+/// Lines per turn of the mouse wheel.
 const WHEEL_LINES: usize = 3;
 
 pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
@@ -46,7 +46,7 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
     Effects::Redraw
 }
 
-/// Shows the metric that was hit; a click beside the menu closes it.
+/// Shows the clicked metric; a click beside the menu closes it.
 fn click_metric(model: &mut Model, chosen: usize, column: u16, row: u16) -> Effects {
     let area = page::metrics::area(page::metrics::page(model.screen, model.metrics().len()));
     if area.contains((column, row).into()) {
@@ -65,7 +65,7 @@ pub(super) fn right_click(model: &mut Model) -> Effects {
     Effects::None
 }
 
-/// Only a trace is dragged over.
+/// Only a trace supports dragging.
 pub(super) fn drag(model: &mut Model, column: u16) -> Effects {
     if events::is_shown(model) { events::drag(model, column) } else { Effects::None }
 }

@@ -31,7 +31,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     keep_in_range(model);
 }
 
-/// Goes to the place of the chosen row in the flame graph.
+/// Shows the selected row's location in the flame graph.
 fn show(model: &mut Model) {
     match chosen(model) {
         Some(Target::Finding(at)) => {
@@ -65,7 +65,7 @@ fn show_finding(model: &mut Model, finding: &FindingRow) {
     }
 }
 
-/// The chosen row.
+/// The selected row.
 pub(crate) fn chosen(model: &Model) -> Option<Target> {
     page(model).targets.get(model.overview.chosen).cloned()
 }
@@ -75,7 +75,7 @@ pub(crate) fn finding(model: &Model, at: usize) -> Option<&FindingRow> {
     model.overview_data().and_then(|overview| overview.conclusions.as_deref())?.findings.get(at)
 }
 
-/// Where the source of the chosen context is.
+/// The source of the selected context.
 pub(crate) fn source(model: &Model) -> Option<SourcePlace> {
     match chosen(model)? {
         Target::Node(node) => graph::nearest_source(model.flame_tree(), node).map(|(place, _)| place),
@@ -92,7 +92,7 @@ pub(crate) fn click(model: &mut Model, y: usize) {
     if model.overview.chosen == target { show(model) } else { model.overview.chosen = target }
 }
 
-/// Takes a newer overview: the choice stays on its finding.
+/// Adopts a newer overview: the selection stays on its finding.
 pub(crate) fn take(model: &mut Model, snapshot: &Arc<Snapshot>, after: &Overview) {
     let of = |overview: &Overview| overview.conclusions.clone().unwrap_or_default();
     let before = model.overview_data().map(of).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::state::pin::Pin;
 use crate::tab::Tab;
 
-/// Pins what is selected; what was pinned already is released.
+/// Pins the selected function; releases a pinned one.
 pub(super) fn toggle(model: &mut Model) {
     let selected = match model.tab {
         Tab::Flame | Tab::Callers => {
@@ -18,7 +18,7 @@ pub(super) fn toggle(model: &mut Model) {
             let pin = node
                 .filter(|node| node.kind != FrameKind::Root)
                 .map(|node| Pin::new(&node.label, &node.detail, node.kind));
-            // A pinned function leaves the trunk that it ends, and stays selected.
+            // A pinned function leaves the trunk that ends with it, and stays selected.
             if pin.is_some() {
                 model.graph_mut().selected = innermost;
             }

@@ -62,7 +62,7 @@ fn change(model: &mut Model, change: impl FnOnce(&mut String)) -> Effects {
     Effects::Redraw
 }
 
-/// Applies what was typed.
+/// Applies the typed line.
 pub(super) fn accept(model: &mut Model) {
     let Mode::Typing(prompt) = std::mem::take(&mut model.mode) else { return };
     match prompt.purpose {
@@ -78,7 +78,7 @@ pub(super) fn accept(model: &mut Model) {
     }
 }
 
-/// Restores what was there before.
+/// Restores the previous state.
 pub(super) fn cancel(model: &mut Model, prompt: Prompt) {
     match prompt.purpose {
         Purpose::Search if prompt.before.is_empty() => model.search = None,

@@ -13,7 +13,7 @@ use crate::layout::areas::rows_area;
 use crate::model::Model;
 use crate::state::source::SourceState;
 
-/// Opens a file; one that is open already is not read again.
+/// Opens a file; an open one is not read again.
 pub(super) fn open(model: &mut Model, place: SourcePlace) {
     let same =
         model.source.place.as_ref().is_some_and(|open| open.file == place.file && open.pid == place.pid);
@@ -30,7 +30,7 @@ pub(super) fn take_text(model: &mut Model, text: Arc<SourceText>) {
     if model.source.line > 0 { bring_up(model) } else { start(model) }
 }
 
-/// Selects the hottest line as soon as text or figures are there, unless a line is selected.
+/// Selects the hottest line as soon as text or figures are available, unless a line is selected.
 pub(super) fn start(model: &mut Model) {
     if model.source.line == 0 && model.source_rows().len() > 0 {
         let hottest = model.source_figures().iter().max_by_key(|row| (row.exclusive, row.inclusive));
@@ -39,7 +39,7 @@ pub(super) fn start(model: &mut Model) {
     }
 }
 
-/// Rows in sight.
+/// Visible rows.
 fn height(model: &Model) -> usize {
     usize::from(rows_area(model.areas().body).height).max(1)
 }
@@ -69,7 +69,7 @@ pub(super) fn navigate(model: &mut Model, action: Action) {
     keep_visible(model);
 }
 
-/// Selects the next line by its own and total value, hottest first, around the end.
+/// Selects the next line by its own and total value, hottest first, wrapping at the end.
 pub(super) fn next_hot(model: &mut Model, forward: bool) {
     let mut hot: Vec<&LineRow> = model.source_figures().iter().collect();
     if hot.is_empty() {

@@ -10,7 +10,7 @@ use crate::layout::table::SortKey;
 use crate::model::Model;
 use crate::tab::Tab;
 
-/// Rows in sight below the column titles.
+/// Visible rows below the column titles.
 fn height(model: &Model) -> usize {
     usize::from(rows_area(model.areas().body).height).max(1)
 }
@@ -40,7 +40,7 @@ pub(crate) fn reverse(model: &mut Model) {
 pub(crate) fn navigate(model: &mut Model, action: Action) {
     let last = model.table.order.len().saturating_sub(1);
     let page = height(model).saturating_sub(1).max(1);
-    // Who only scrolled goes on from the first row in sight.
+    // After scrolling alone, continues from the first visible row.
     let from = model.table.selected.unwrap_or(model.table.scroll);
     let to = match action {
         Action::Up => from.saturating_sub(1),
@@ -87,7 +87,7 @@ pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
     if model.table.selected == Some(position) { show_in_flame(model) } else { select(model, position) }
 }
 
-/// Scrolls so that the selected row is in sight.
+/// Scrolls so that the selected row is visible.
 pub(crate) fn keep_visible(model: &mut Model) {
     let height = height(model);
     if let Some(selected) = model.table.selected {
@@ -96,7 +96,7 @@ pub(crate) fn keep_visible(model: &mut Model) {
     }
 }
 
-/// Keeps selection and scroll inside the rows.
+/// Keeps selection and scroll position inside the rows.
 pub(crate) fn keep_in_range(model: &mut Model) {
     let height = height(model);
     let table = &mut model.table;

@@ -10,10 +10,10 @@ use crate::layout::timeline::time_columns;
 use crate::model::Model;
 use crate::state::timeline::length;
 
-/// How often the time can be zoomed by two: down to a window per screen from a full timeline.
+/// How often the time can be zoomed by two: from a full timeline down to one window per screen.
 const ZOOM_MAX: u32 = 9;
 
-/// Lanes in sight.
+/// Visible lanes.
 fn height(model: &Model) -> usize {
     usize::from(rows_area(model.areas().body).height).max(1)
 }
@@ -23,7 +23,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     let last = timeline.lanes.len().saturating_sub(1);
     let span = model.timeline.span(timeline);
     let columns = u64::from(time_columns(model.areas().body.width).max(1));
-    // A key press moves by one column, a window at least.
+    // A key press moves by one column, at least one window.
     let step = Nanos(span.length.0 / columns).max(timeline.window);
     let (whole, page) = (length(timeline), height(model).saturating_sub(1).max(1));
     let state = &mut model.timeline;

@@ -14,7 +14,7 @@ use crate::message::{Effects, Message};
 use crate::model::Model;
 use crate::tab::Tab;
 
-/// Changes the model by one message; pure but for the model itself.
+/// Changes the model by one message; otherwise without side effects.
 pub fn update(model: &mut Model, message: Message) -> Effects {
     // Selection and request change in many places; the consequences are handled here.
     let (request, tab) = (model.request.clone(), model.tab);
@@ -31,7 +31,7 @@ pub fn update(model: &mut Model, message: Message) -> Effects {
             model.pending = true;
             Effects::Fetch
         }
-        // The text of the file may be there already.
+        // The text of the file may be available already.
         _ if model.tab != tab => Effects::Fetch,
         _ => effects,
     }

@@ -5,12 +5,12 @@
 
 use ratatui::layout::Rect;
 
-/// The screen from top to bottom; parts that find no room are empty.
+/// The screen from top to bottom; parts without room are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Areas {
     /// Target, figures and tabs: up to three lines.
     pub(crate) header: Rect,
-    /// Filter, mark and pin: a line when there is any of them.
+    /// Filter, mark and pin: one line if there are any.
     pub(crate) strip: Rect,
     /// The view itself.
     pub(crate) body: Rect,
@@ -19,7 +19,7 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// Divides a screen; `footer` is false without a user, `strip` when it would be empty.
+    /// Divides a screen; `footer` is false without a user, `strip` if it would be empty.
     pub(crate) fn of(screen: Rect, footer: bool, strip: bool) -> Self {
         let header = match screen.height {
             12.. => 3,
@@ -44,13 +44,13 @@ impl Areas {
         }
     }
 
-    /// Line of the header that shows the tabs, if it has room for them.
+    /// Line of the header with the tabs, if there is room for them.
     pub(crate) fn tabs(&self) -> Option<Rect> {
         (self.header.height == 3).then(|| Rect { y: self.header.y + 2, height: 1, ..self.header })
     }
 }
 
-/// Where the rows of a table are: below its line of titles, if there is room for one.
+/// Area of the rows of a table: below its titles, if there is room for those.
 pub(crate) fn rows_area(body: Rect) -> Rect {
     let titles = u16::from(body.height >= 3);
     Rect { y: body.y + titles, height: body.height - titles, ..body }

@@ -7,16 +7,16 @@ use deepctx_profile::view::snapshot::{FlameTree, FrameKind};
 
 use crate::tree::{children, path};
 
-/// What a box stands for.
+/// Content of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// One node.
     Node(u32),
     /// Children of `parent` that are narrower than a cell, together.
     Rest {
-        /// Node whose children they are.
+        /// Their parent.
         parent: u32,
-        /// How many.
+        /// Their number.
         count: usize,
         /// Sum of their values.
         value: u64,
@@ -39,23 +39,23 @@ pub(crate) struct FlameBox {
     pub(crate) x: u16,
     /// Columns; never 0.
     pub(crate) width: u16,
-    /// What it stands for.
+    /// Its content.
     pub(crate) content: Content,
-    /// Where it would be without rounding. Callees are placed by it: by the rounded one, every level of a deep stack
-    /// would lose up to a column.
+    /// Its position before rounding. Callees are placed by it: with the rounded one, every level of a deep stack would
+    /// lose up to a column.
     exact: Span,
 }
 
-/// What a graph shows: the tree, and where the user is in it.
+/// Content of a graph: the tree, and the user's position in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// The boxes.
     pub(crate) tree: &'a FlameTree,
-    /// The one at full width.
+    /// The box at full width.
     pub(crate) zoom: u32,
-    /// The selected one.
+    /// The selected box.
     pub(crate) selected: u32,
-    /// Whether frames are hidden whose value is that of their process then.
+    /// Whether hidden frames add their value to their process.
     pub(crate) hides_frames: bool,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct FlameLayout {
 }
 
 impl FlameLayout {
-    /// Lays out rows `first_row..first_row + count` with `zoom` at full width. Visits only boxes of a cell or more.
+    /// Lays out rows `first_row..first_row + count` with `zoom` at full width. Visits only boxes of at least a cell.
     pub(crate) fn of(view: View<'_>, width: u16, first_row: usize, count: usize) -> Self {
         let View { tree, zoom, selected, hides_frames } = view;
         let mut layout = Self { first_row, ..Self::default() };
@@ -134,7 +134,7 @@ impl FlameLayout {
         self.row(row).iter().find(|it| (it.x..it.x + it.width).contains(&x))
     }
 
-    /// Row and place in that row of a node's box.
+    /// Row of a node's box, and its index in that row.
     pub(crate) fn find(&self, node: u32) -> Option<(usize, usize)> {
         self.rows.iter().enumerate().find_map(|(row, boxes)| {
             let place = boxes.iter().position(|it| it.content == Content::Node(node))?;
@@ -144,7 +144,7 @@ impl FlameLayout {
 }
 
 /// Appends the boxes of a node's children: those of a column or more in their order, then the rest as one box, unless
-/// it rounds to nothing and nothing is free. What remains free on the right is the node's own value.
+/// it rounds to nothing and nothing is free. The free space on the right is the node's own value.
 fn divide(
     tree: &FlameTree,
     node: u32,
@@ -158,7 +158,7 @@ fn divide(
         return;
     }
     let scale = upper.exact.width / whole as f64;
-    // In a damaged tree children may outweigh their parent: what would leave its box is cut off.
+    // In a damaged tree children may outweigh their parent: they are cut at its right edge.
     let right = upper.x + upper.width;
     let column = |exact: f64| (exact.round() as u16).clamp(upper.x, right);
     let mut start = upper.exact.start;
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree from (parent, own value) pairs; parents are taken modulo what there is, so that any list is a tree.
+    /// A tree from (parent, own value) pairs; parents are taken modulo the number of nodes, so that any list is a tree.
     fn tree(nodes: &[(u32, u64)]) -> FlameTree {
         let mut tree = FlameTree { nodes: vec![FlameNode::default()] };
         for &(parent, value) in nodes {
@@ -361,7 +361,7 @@ mod tests {
             }
             prop_assert!(boxes >= wide);
             prop_assert!(boxes + counted == values.len() || counted == 0);
-            // What is left out altogether is less than a column.
+            // Nodes left out altogether take less than a column.
             prop_assert!((whole - value) * u64::from(width) <= whole);
         }
     }

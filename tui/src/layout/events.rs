@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 
 use super::areas::rows_area;
 
-/// Lines of the tables, with their titles: a third of the screen, where that leaves lanes.
+/// Lines of the tables, with their titles: a third of the screen, if that leaves room for lanes.
 const TABLES_MIN: u16 = 4;
 const TABLES_MAX: u16 = 16;
 
@@ -17,7 +17,7 @@ pub(crate) struct EventAreas {
     pub(crate) axis: Rect,
     /// A line for each lane.
     pub(crate) lanes: Rect,
-    /// Tables of the selected part; without height when there is none.
+    /// Tables of the selected part; of height zero without one.
     pub(crate) tables: Rect,
 }
 

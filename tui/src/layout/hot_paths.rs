@@ -10,28 +10,28 @@ use deepctx_profile::frame::short_labels;
 use deepctx_profile::view::fold::names_work;
 use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind};
 
-/// A frame with at least this share of the first of its chain is on the same row, percent. Less than among boxes, since
+/// A frame with at least this share of the first of its chain is on the same row, percent. Less than for boxes, since
 /// rows are few and a row's share is that of its first frame.
 const SAME_PERCENT: u128 = 90;
 
-/// Frames that a row names before its last.
+/// Frames named in a row before its last.
 const NAMED_BEFORE: usize = 2;
 
-/// A chain of calls that hand on nearly all of their value.
+/// A chain of calls that pass on nearly all of their value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HotPath {
-    /// Paths that it is within.
+    /// Number of enclosing paths.
     pub(crate) depth: usize,
     /// Its nodes, the outermost first; never empty.
     pub(crate) nodes: Vec<u32>,
-    /// The node that names it: the last one that says what the program does, or where the time is spent.
+    /// The node that names it: the last one that shows what the program does, or where the time is spent.
     pub(crate) named: u32,
-    /// Name of that node, and of those before it that say most.
+    /// Name of that node, and the most informative ones before it.
     pub(crate) label: String,
 }
 
 impl HotPath {
-    /// The node that the path leads to.
+    /// The last node of the path.
     pub(crate) fn last(&self) -> u32 {
         self.nodes.last().copied().unwrap_or(0)
     }
@@ -43,8 +43,8 @@ impl HotPath {
     }
 }
 
-/// The `rows` hottest paths of a tree, each below the path that it is within, the hottest first; none with less than
-/// a percent of everything.
+/// The `rows` hottest paths of a tree, each below its enclosing path, hottest first; none with less than a percent of
+/// everything.
 pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
     let value = |node: u32| tree.nodes[node as usize].inclusive;
     let Some(root) = tree.nodes.first() else { return Vec::new() };
@@ -53,7 +53,7 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
     let mut open: BinaryHeap<(u64, Reverse<u32>, Option<usize>)> = BinaryHeap::new();
     let worth = |parent: u32| tree.own_children(parent).filter(|&child| value(child) >= least);
     let processes: Vec<u32> = tree.own_children(0).collect();
-    // A row with all there is would say nothing.
+    // A row for everything would be useless.
     let alone = matches!(processes[..], [one] if tree.nodes[one as usize].kind == FrameKind::Process);
     let top = if alone { processes[0] } else { 0 };
     open.extend(worth(top).map(|child| (value(child), Reverse(child), None)));
@@ -90,7 +90,7 @@ fn same(tree: &FlameTree, node: u32, whole: u64) -> Option<u32> {
     tree.own_children(node).find(|&child| is_same(tree.nodes[child as usize].inclusive))
 }
 
-/// Place of the node that names a chain: what hands on its time without saying anything does not.
+/// Index of the node that names a chain: nodes that only pass their time on are skipped.
 fn named(tree: &FlameTree, nodes: &[u32]) -> usize {
     let last = nodes.len() - 1;
     let frame = |at: usize| &tree.nodes[nodes[at] as usize];

@@ -9,13 +9,13 @@ pub(crate) const VALUE: usize = 9;
 pub(crate) const SHARE: usize = 7;
 /// Columns of the kind's letter with its gap.
 pub(crate) const KIND: usize = 3;
-/// Columns that a name should have; the figures that leave less are left out.
+/// Columns that a name should have; figures that leave less are left out.
 pub(crate) const NAME: usize = 16;
-/// Columns that a name must have beside the one figure that is never left out before.
+/// Columns that a name must have beside the first figure.
 pub(crate) const SHORT_NAME: usize = 8;
 /// Columns of a value of another metric, and of its title.
 pub(crate) const OTHER: usize = 15;
-/// Columns that the place of a function should have, or it is left out.
+/// Fewest columns of a location; with less it is left out.
 pub(crate) const LOCATION: usize = 24;
 /// Columns that a name should have before other metrics get any.
 pub(crate) const WIDE_NAME: usize = 24;
@@ -23,7 +23,7 @@ pub(crate) const WIDE_NAME: usize = 24;
 /// Column that the rows are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SortKey {
-    /// Exclusive value of a metric: 0 is the one shown, then the others.
+    /// Exclusive value of a metric: 0 is the shown one, then the others.
     Exclusive(usize),
     /// Inclusive value of a metric.
     Inclusive(usize),
@@ -38,7 +38,7 @@ impl Default for SortKey {
 }
 
 impl SortKey {
-    /// The column to the right; `metrics` counts the one shown and the others.
+    /// The column to the right; `metrics` counts the shown one and the others.
     pub(crate) fn next(self, metrics: usize) -> Self {
         match self {
             Self::Exclusive(metric) => Self::Inclusive(metric),
@@ -48,7 +48,7 @@ impl SortKey {
         }
     }
 
-    /// Whether a table with so many metrics has this column.
+    /// Whether a table with this many metrics has this column.
     pub(crate) fn exists(self, metrics: usize) -> bool {
         match self {
             Self::Exclusive(metric) | Self::Inclusive(metric) => metric < metrics,
@@ -57,7 +57,7 @@ impl SortKey {
     }
 }
 
-/// Which figures a width has room for.
+/// The figures for which a width has room.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     /// Values beside the shares.
@@ -66,21 +66,21 @@ pub(crate) struct Columns {
     pub(crate) shares: bool,
     /// The total beside the own value.
     pub(crate) total: bool,
-    /// Columns of other metrics, as keys to sort by.
+    /// Columns of other metrics, as sort keys.
     pub(crate) others: Vec<SortKey>,
-    /// Width of the location; 0 when there is no room.
+    /// Width of the location; 0 if there is no room.
     pub(crate) location: usize,
 }
 
 impl Columns {
-    /// `metrics` counts the one shown and the others. The column that is sorted by is always among those shown.
+    /// `metrics` counts the shown one and the others. The sort column is always included.
     pub(crate) fn of(width: u16, metrics: usize, sort: SortKey) -> Self {
         let room = usize::from(width).saturating_sub(KIND + NAME + 1);
         let total = room >= 2 * SHARE;
         let values = room >= 2 * (SHARE + VALUE);
         let figures = if values { 2 * (SHARE + VALUE) } else { 2 * SHARE };
         let mut free = room.saturating_sub(figures);
-        // The place of a function comes before figures of other metrics, but not before the one sorted by.
+        // The location takes precedence over figures of other metrics, except the sort column.
         let by_other = !matches!(sort, SortKey::Exclusive(0) | SortKey::Inclusive(0) | SortKey::Label);
         let beside = (free + NAME).saturating_sub(WIDE_NAME);
         let fits = (beside.saturating_sub(LOCATION) / OTHER).max(usize::from(by_other && beside >= OTHER));
@@ -101,12 +101,12 @@ impl Columns {
         }
     }
 
-    /// Columns of one figure: its share, and its value when there is room.
+    /// Columns of one figure: its share, and its value if there is room.
     pub(crate) fn figures(&self) -> usize {
         usize::from(self.shares) * (SHARE + usize::from(self.values) * VALUE)
     }
 
-    /// The column whose title is at `x`, as the key to sort by.
+    /// The sort key of the column whose title is at `x`.
     pub(crate) fn key_at(&self, x: u16) -> SortKey {
         let (x, figures) = (usize::from(x), self.figures());
         let own = figures * (1 + usize::from(self.total));

@@ -5,7 +5,7 @@
 
 use deepctx_profile::units::Nanos;
 
-/// The time in sight.
+/// The visible time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeSpan {
     /// Begin, since the capture began.
@@ -22,7 +22,7 @@ impl TimeSpan {
         self.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(0)))
     }
 
-    /// The column of a moment; `None` when it is out of sight.
+    /// The column of a moment; `None` if it is not visible.
     pub(crate) fn column_of(self, at: Nanos, columns: u16) -> Option<u16> {
         let offset = at.0.checked_sub(self.from.0).filter(|offset| *offset < self.length.0)?;
         let column = u128::from(offset) * u128::from(columns) / u128::from(self.length.0);

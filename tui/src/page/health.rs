@@ -8,7 +8,7 @@ use deepctx_profile::view::snapshot::{LossRow, Overhead, Snapshot, StageRow};
 
 use crate::text;
 
-/// How a text stands out.
+/// Emphasis of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,

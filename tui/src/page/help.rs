@@ -9,7 +9,7 @@ use ratatui::widgets::Block;
 
 use crate::keys::{BINDINGS, Binding, Scope};
 
-/// Columns that the page takes at most.
+/// Most columns of the page.
 const WIDTH: u16 = 84;
 
 /// A line of the page.
@@ -33,7 +33,7 @@ pub(crate) fn lines() -> Vec<HelpLine> {
     out
 }
 
-/// Where the lines are: inside the frame.
+/// Area of the lines: inside the frame.
 pub(crate) fn area(screen: Rect) -> Rect {
     let page = page(screen);
     if has_frame(page) { Block::bordered().inner(page) } else { page }

@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 /// Columns of the menu.
 const WIDTH: u16 = 44;
 
-/// Where the menu of `count` metrics is, with its frame.
+/// Area of the menu of `count` metrics, including its frame.
 pub(crate) fn page(screen: Rect, count: usize) -> Rect {
     let width = screen.width.min(WIDTH);
     let rows = u16::try_from(count.saturating_add(2)).unwrap_or(u16::MAX);
@@ -17,7 +17,7 @@ pub(crate) fn page(screen: Rect, count: usize) -> Rect {
     Rect { x, y, width, height }
 }
 
-/// Where its lines are: inside the frame, when there is room for one.
+/// Area of its lines: inside the frame, if there is room for one.
 pub(crate) fn area(page: Rect) -> Rect {
     if page.width < 3 || page.height < 3 {
         return page;
@@ -25,7 +25,7 @@ pub(crate) fn area(page: Rect) -> Rect {
     Rect { x: page.x + 1, y: page.y + 1, width: page.width - 2, height: page.height - 2 }
 }
 
-/// The first metric in sight: the chosen one is.
+/// The first visible metric, so that the selected one is visible.
 pub(crate) fn first(area: Rect, chosen: usize) -> usize {
     (chosen + 1).saturating_sub(usize::from(area.height))
 }

@@ -11,14 +11,14 @@ use crate::layout::hot_paths::{HotPath, hot_paths};
 use crate::model::Model;
 use crate::text;
 
-/// Columns from which on tables stand beside the contexts.
+/// Columns from which on tables are beside the contexts.
 const WIDE: u16 = 120;
-/// Lines of a screen that has room for headings.
+/// Lines of a screen with room for headings.
 const HEADINGS: usize = 14;
-/// Lines of a screen that has room for everything about the chosen row.
+/// Lines of a screen with room for all details of the selected row.
 const TALL: usize = 28;
 
-/// What can be chosen.
+/// A selectable row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A finding by its number.
@@ -33,13 +33,13 @@ pub(crate) enum OverviewLine<'a> {
     Title(String),
     Note(String),
     Finding(&'a FindingRow),
-    /// A word, and what it says about the chosen row.
+    /// A word, and its value for the selected row.
     Detail(&'static str, String),
     Phases(&'a [PhaseRow], Option<StepFigures>),
     Path(HotPath),
     /// Heading of [`OverviewLine::Row`].
     Table(&'static str),
-    /// A row, and its name, as short as it is unlike the others of the table.
+    /// A row, and its name, just long enough to differ from the others of the table.
     Row(&'a TableRow, String),
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct OverviewPage<'a> {
     pub(crate) lines: Vec<Line<'a>>,
     /// Lines beside the last of `lines`, from line `beside_from` on.
     pub(crate) beside: Vec<OverviewLine<'a>>,
-    /// First line that has something beside it.
+    /// First line with something beside it.
     pub(crate) beside_from: usize,
-    /// Everything that can be chosen: findings, in sight or not, and the contexts in sight.
+    /// All selectable rows: findings, visible or not, and the visible contexts.
     pub(crate) targets: Vec<Target>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn page(model: &Model) -> OverviewPage<'_> {
     page
 }
 
-/// Findings in sight: those around the chosen one.
+/// Visible findings: those around the selected one.
 fn findings<'a>(
     page: &mut OverviewPage<'a>,
     model: &'a Model,
@@ -125,7 +125,7 @@ fn findings<'a>(
     }
 }
 
-/// Nothing stands out: then the hottest line is where to begin.
+/// Text if nothing stands out: the hottest line is where to begin.
 fn nothing(model: &Model, conclusions: &Conclusions) -> String {
     let hottest = model.overview_data().and_then(|overview| overview.functions.first());
     let hottest = hottest.map_or_else(String::new, |row| {
@@ -137,7 +137,7 @@ fn nothing(model: &Model, conclusions: &Conclusions) -> String {
     }
 }
 
-/// Rules that lack their input are no findings.
+/// Rules that lack their input are not findings.
 fn coverage(rules: &RuleCoverage) -> Option<String> {
     let all = rules.checked + rules.unchecked;
     let help = rules
@@ -163,7 +163,7 @@ fn phases_title(steps: Option<StepFigures>) -> String {
     }
 }
 
-/// Lines about the chosen row: as many whatever is chosen, so that nothing jumps.
+/// Details of the selected row: the number of lines is constant, so that nothing jumps.
 fn details(conclusions: Option<&Conclusions>, height: usize, interactive: bool) -> usize {
     let any = conclusions.is_some_and(|conclusions| !conclusions.findings.is_empty());
     match height {
@@ -199,7 +199,7 @@ fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
         ("gain", finding.gain.clone()),
         ("found by", found_by),
     ];
-    // What is of the whole machine has no place.
+    // A finding about the whole machine has no place.
     all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
 }
 
@@ -244,10 +244,10 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
     }
 }
 
-/// Tables that have rows, the one that says most first.
+/// Tables with rows, the most informative one first.
 fn tables(model: &Model) -> Vec<(&'static str, &[TableRow])> {
     let Some(overview) = model.overview_data() else { return Vec::new() };
-    // What is less than half a percent is nothing to look at first.
+    // Less than half a percent is not worth a look.
     let least = model.whole() / 200;
     let upto = |rows: &[TableRow], value: fn(&TableRow) -> u64| {
         rows.iter().take_while(|row| value(row) > least).count()

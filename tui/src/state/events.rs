@@ -11,44 +11,44 @@ use deepctx_profile::units::Nanos;
 
 use crate::layout::timeline::TimeSpan;
 
-/// Least time in sight: a column is a nanosecond on the widest screen.
+/// Shortest visible time: a column is a nanosecond on the widest screen.
 const LENGTH_MIN: u64 = 500;
 
-/// Where the user is. Times are since the first event.
+/// The user's position. Times are since the first event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventsState {
-    /// Chosen lane.
+    /// Selected lane.
     pub(crate) lane: usize,
-    /// First lane in sight.
+    /// First visible lane.
     pub(crate) scroll: usize,
-    /// Begin of the time in sight.
+    /// Begin of the visible time.
     pub(crate) from: Nanos,
-    /// Length of the time in sight; `None` for the whole.
+    /// Length of the visible time; `None` for all of it.
     pub(crate) length: Option<Nanos>,
-    /// The chosen moment.
+    /// The selected moment.
     pub(crate) at: Nanos,
-    /// Where a selection began that has not ended.
+    /// Begin of an unfinished selection.
     pub(crate) mark: Option<Nanos>,
-    /// Where the mouse button went down.
+    /// Where the mouse button was pressed.
     pub(crate) pressed: Option<Nanos>,
     /// The tables of the selected part.
     pub(crate) range: Option<Arc<RangeTables>>,
 }
 
 impl EventsState {
-    /// The time in sight.
+    /// The visible time.
     pub(crate) fn span(&self, whole: Nanos) -> TimeSpan {
         let length = self.length.unwrap_or(whole).min(whole).max(Nanos(1));
         TimeSpan { from: self.from.min(whole.saturating_sub(length)), length }
     }
 
-    /// Halves or doubles the time in sight around the chosen moment, which stays in its column.
+    /// Halves or doubles the visible time around the selected moment, which stays in its column.
     pub(crate) fn zoom(&mut self, closer: bool, whole: Nanos) {
         let span = self.span(whole);
         let length = if closer { span.length.0 / 2 } else { span.length.0.saturating_mul(2) };
         let length = length.clamp(LENGTH_MIN.min(whole.0), whole.0);
         let before = u128::from(self.at.saturating_sub(span.from).0);
-        // Rounded up: a moment at the left edge of its column would otherwise fall into the one before.
+        // Rounded up: otherwise a moment at the left edge of its column would fall into the previous one.
         let before = (before * u128::from(length)).div_ceil(u128::from(span.length.0));
         let before = Nanos(u64::try_from(before).unwrap_or(u64::MAX));
         self.length = (length < whole.0).then_some(Nanos(length));
@@ -61,11 +61,11 @@ impl EventsState {
         (self.from, self.length) = (Nanos(0), None);
     }
 
-    /// Moves the chosen moment, and the time in sight with it when it would leave.
+    /// Moves the selected moment, and the visible time if it would leave that.
     pub(crate) fn go_to(&mut self, at: Nanos, whole: Nanos) {
         self.at = at.min(whole.saturating_sub(Nanos(1)));
         let span = self.span(whole);
-        // A tenth stays in sight behind the moment, so that one knows where one is.
+        // A tenth stays visible beyond the moment, for orientation.
         let margin = Nanos(span.length.0 / 10);
         if self.at < span.from {
             self.from = self.at.saturating_sub(margin);
@@ -75,7 +75,7 @@ impl EventsState {
         self.from = self.span(whole).from;
     }
 
-    /// The part that is being selected or is selected.
+    /// The selected part, or the one being selected.
     pub(crate) fn selected(&self) -> Option<(Nanos, Nanos)> {
         match (self.mark, &self.range) {
             (Some(mark), _) => Some((mark.min(self.at), mark.max(self.at))),

@@ -7,21 +7,21 @@ use deepctx_profile::view::snapshot::{FlameTree, FrameKind};
 
 use crate::tree::{children, path};
 
-/// Where the user is in the tree: `selected` is `zoom`, below it, or one of its ancestors.
+/// The user's position in the tree: `selected` is `zoom`, below it, or one of its ancestors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GraphState {
     /// Selected node.
     pub(crate) selected: u32,
     /// Node at full width.
     pub(crate) zoom: u32,
-    /// Node whose callees are listed, also those that differ by a number only; the root for none.
+    /// Node whose callees are listed, even those that differ only by a number; the root for none.
     pub(crate) listed: u32,
     /// First visible row.
     pub(crate) scroll: usize,
 }
 
 impl GraphState {
-    /// Finds selection and zoom in a newer tree: the same path of labels, or as much of it as there still is.
+    /// Finds selection and zoom in a newer tree: the same path of labels, or as much of it as exists.
     pub(crate) fn carried_over(self, before: &FlameTree, after: &FlameTree) -> Self {
         let [selected, zoom, listed] =
             [self.selected, self.zoom, self.listed].map(|node| same_place(before, after, node));

@@ -5,17 +5,17 @@
 
 use deepctx_profile::view::conclusions::FindingRow;
 
-/// Where the user is.
+/// The user's position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OverviewState {
-    /// Chosen row: findings first, then contexts.
+    /// Selected row: findings first, then contexts.
     pub(crate) chosen: usize,
-    /// Function to be shown in the flame graph once the snapshot of its metric is there.
+    /// Function to be shown in the flame graph once the snapshot of its metric arrives.
     pub(crate) sought: Option<String>,
 }
 
 impl OverviewState {
-    /// Finds the chosen finding among newer ones. The first row stays chosen until the user moves.
+    /// Finds the selected finding among newer ones. The first row stays selected until the user moves.
     pub(crate) fn carry_over(&mut self, before: &[FindingRow], after: &[FindingRow]) {
         let key = |row: &FindingRow| (row.rule.clone(), row.places.first().map(|place| place.label.clone()));
         match before.get(self.chosen) {
@@ -23,7 +23,7 @@ impl OverviewState {
                 let same = after.iter().position(|row| key(row) == key(old));
                 self.chosen = same.unwrap_or(0);
             }
-            // Contexts stand below the findings.
+            // Contexts are below the findings.
             None if !before.is_empty() || self.chosen > 0 => {
                 self.chosen = (self.chosen + after.len()).saturating_sub(before.len());
             }

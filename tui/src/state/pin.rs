@@ -14,7 +14,7 @@ pub(crate) struct Pin {
     pub(crate) label: String,
     detail: String,
     kind: FrameKind,
-    /// Value of all its boxes and what is below them, every sample once.
+    /// Value of all its boxes and their callees, counting every sample once.
     pub(crate) inclusive: u64,
     /// Value of its boxes alone.
     pub(crate) exclusive: u64,
@@ -39,7 +39,7 @@ impl Pin {
     /// Finds the figures in a tree.
     pub(crate) fn measure(&mut self, tree: &FlameTree) {
         (self.inclusive, self.exclusive) = (0, 0);
-        // Parents stand before their children: one pass knows of every node whether the function is above it.
+        // Parents precede their children: one pass determines for every node whether the function is above it.
         let mut covered = vec![false; tree.nodes.len()];
         for (index, node) in (0u32..).zip(&tree.nodes) {
             let above = parent(tree, index).is_some_and(|parent| covered[parent as usize]);

@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Prompt`]. Because: both are edited in the same way. Does not: match.
 
-/// What the line is for.
+/// Purpose of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A text to find in the names of functions.
@@ -14,12 +14,12 @@ pub(crate) enum Purpose {
 /// A line being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
-    /// What the line is for.
+    /// Purpose of the line.
     pub(crate) purpose: Purpose,
     /// The text so far.
     pub(crate) text: String,
     /// The previous search, restored on cancel.
     pub(crate) before: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub(crate) error: Option<String>,
 }

@@ -14,11 +14,11 @@ pub(crate) struct Search {
     /// Query in the form that is compared: lower case, unless it has an upper-case letter.
     needle: String,
     case_matters: bool,
-    /// Matches that have no match above them, hottest first.
+    /// Matches without a match above them, hottest first.
     outermost: Vec<u32>,
     /// All matching nodes.
     count: usize,
-    /// Inclusive value of the outermost matches: every sample once.
+    /// Inclusive value of the outermost matches, counting every sample once.
     value: u64,
 }
 
@@ -32,7 +32,7 @@ impl Search {
         if search.is_empty() {
             return search;
         }
-        // Parents stand before their children, so one pass knows of every node whether a match is above it.
+        // Parents precede their children, so one pass determines for every node whether a match is above it.
         let mut covered = vec![false; tree.nodes.len()];
         for (index, node) in (0u32..).zip(&tree.nodes) {
             let above = parent(tree, index).is_some_and(|parent| covered[parent as usize]);
@@ -68,7 +68,7 @@ impl Search {
         self.value
     }
 
-    /// Whether a label has the text in it.
+    /// Whether a label contains the text.
     pub(crate) fn matches(&self, label: &str) -> bool {
         if self.needle.is_empty() {
             return false;
@@ -83,7 +83,7 @@ impl Search {
         label.to_lowercase().contains(&self.needle)
     }
 
-    /// The match after `selected`, hottest first, around the end; the hottest when `selected` is none.
+    /// The match after `selected`, hottest first, wrapping at the end; the hottest if `selected` is none.
     pub(crate) fn next(&self, selected: u32, forward: bool) -> Option<u32> {
         let count = self.outermost.len();
         let at = self.outermost.iter().position(|&node| node == selected);

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use deepctx_profile::view::snapshot::{LineRow, SourcePlace, SourceText};
 
-/// Where the user is in a file.
+/// The user's position in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceState {
-    /// The file that is open, and the line that it was opened at; 0 for the hottest.
+    /// The open file, and the line at which it was opened; 0 for the hottest.
     pub(crate) place: Option<SourcePlace>,
     /// Its text, or why there is none; `None` while it is being read.
     pub(crate) text: Option<Arc<SourceText>>,
-    /// Selected line, counted from 1; 0 until the figures are there.
+    /// Selected line, counted from 1; 0 until the figures are available.
     pub(crate) line: u32,
-    /// First row in sight.
+    /// First visible row.
     pub(crate) scroll: usize,
 }
 
-/// What can be scrolled through.
+/// Content to scroll through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceRows<'a> {
     /// Every line of the text.

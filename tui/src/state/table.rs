@@ -18,14 +18,14 @@ pub(crate) fn values(row: &TableRow, metric: usize) -> (u64, u64) {
     }
 }
 
-/// Order of the rows and where the user is among them.
+/// Order of the rows, and the user's position among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableState {
-    /// Sorted by.
+    /// The sort column.
     pub(crate) sort: SortKey,
     /// Reversed: smallest first, names from the end.
     pub(crate) reversed: bool,
-    /// Rows of the snapshot in the order shown.
+    /// Rows of the snapshot in display order.
     pub(crate) order: Vec<u32>,
     /// Selected position in `order`; none until the user moves, so that an untouched table stays at its top.
     pub(crate) selected: Option<usize>,
@@ -75,7 +75,7 @@ impl TableState {
         self
     }
 
-    /// Position of the next matching row, around the end.
+    /// Position of the next matching row, wrapping at the end.
     pub(crate) fn next_match(&self, rows: &[TableRow], search: &Search, forward: bool) -> Option<usize> {
         let count = self.order.len();
         let from = self.selected.unwrap_or(if forward { count.saturating_sub(1) } else { 0 });

@@ -8,21 +8,21 @@ use deepctx_profile::view::snapshot::{Lane, Snapshot, TabData, Timeline};
 
 use crate::layout::timeline::TimeSpan;
 
-/// Where the user is. Times are since the capture began.
+/// The user's position. Times are since the capture began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimelineState {
     /// Selected lane.
     pub(crate) lane: usize,
-    /// First lane in sight.
+    /// First visible lane.
     pub(crate) scroll: usize,
     /// The selected moment.
     pub(crate) at: Option<Nanos>,
-    /// The time in sight is the whole, halved so often.
+    /// How often the whole was halved to get the visible time.
     pub(crate) zoom: u32,
 }
 
 impl TimelineState {
-    /// The time in sight: around the selected moment, inside the whole.
+    /// The visible time: around the selected moment, inside the whole.
     pub(crate) fn span(&self, timeline: &Timeline) -> TimeSpan {
         let whole = length(timeline);
         let length = Nanos((whole.0 >> self.zoom).max(1));

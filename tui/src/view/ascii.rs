@@ -15,7 +15,7 @@ pub(crate) fn replace(buffer: &mut Buffer) {
     }
 }
 
-/// The nearest sign.
+/// The most similar ASCII character.
 fn of(symbol: &str) -> &'static str {
     match symbol {
         "▏" | "▎" | "▍" | "│" | "┃" => "|",

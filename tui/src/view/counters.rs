@@ -18,7 +18,7 @@ use crate::layout::timeline::TimeSpan;
 use crate::text;
 use crate::theme::Theme;
 
-/// A counter's name, and the highest value in sight.
+/// A counter's name, and its highest visible value.
 pub(super) fn title(counter: &CounterLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let end = span.from.saturating_add(span.length);
     let most = counter.highest(span.from, end).map_or_else(|| "–".to_owned(), |most| counter.written(most));
@@ -36,7 +36,7 @@ pub(super) fn bars(counter: &CounterLane, span: TimeSpan, theme: &Theme, area: R
         let (from, to) = (edge(span, column, area.width), edge(span, column + 1, area.width));
         let to = to.max(from.saturating_add(Nanos(1)));
         let Some(highest) = counter.highest(from, to).filter(|highest| *highest > 0.0) else { continue };
-        // What is not nothing shows.
+        // A nonzero value is always visible.
         let step = ((highest / whole * 8.0).round() as usize).clamp(1, 8);
         buffer.set_string(area.x + column, area.y, BARS[step], theme.quiet());
     }

@@ -30,7 +30,7 @@ use crate::theme::Theme;
 const NAMED: u16 = 4;
 /// Fewest columns of a table with shares.
 const SHARES_FROM: u16 = 60;
-/// A line in so many of the tables' is for findings.
+/// One in this many lines of the tables is for findings.
 const FINDINGS: u16 = 3;
 /// Columns of the share at the right of a lane's name.
 const SHARE: usize = 6;
@@ -77,7 +77,7 @@ pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect,
     }
 }
 
-/// A lane's name, and the share of the time in sight in which something stood.
+/// A lane's name, and the share of the visible time that has events.
 fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let busy = busy(&lane.times(span.from, span.from.saturating_add(span.length)));
     let mut pen = Pen::new(buffer, area, 0);
@@ -92,14 +92,14 @@ fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &m
 fn bars(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     for column in 0..area.width {
         let (from, to) = (edge(span, column, area.width), edge(span, column + 1, area.width));
-        // Less than a nanosecond wide: what stands there counts.
+        // Less than a nanosecond wide: an event there counts.
         let to = to.max(from.saturating_add(Nanos(1)));
         let times = lane.times(from, to);
         let covered: u64 = times.iter().sum();
         let longest = EventClass::ALL.into_iter().zip(times).max_by_key(|(_, time)| *time);
         let Some((class, _)) = longest.filter(|_| covered > 0) else { continue };
         let eighths = u128::from(covered) * 8 / u128::from((to.saturating_sub(from)).0.max(1));
-        // What is not nothing shows.
+        // A nonzero share is always visible.
         let step = usize::try_from(eighths).unwrap_or(8).clamp(1, 8);
         buffer.set_string(area.x + column, area.y, BARS[step], theme.event(class));
     }
@@ -140,7 +140,7 @@ fn name(name: &str, segment: Segment, theme: &Theme, place: Rect, buffer: &mut B
     }
 }
 
-/// Times at their columns, and what is selected as a thick line.
+/// Times at their columns, and the selection as a thick line.
 fn axis(model: &Model, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let (names, columns) = (name_columns(area.width), time_columns(area.width));
     if columns == 0 {
@@ -159,8 +159,8 @@ fn axis(model: &Model, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut B
     }
 }
 
-/// What the rules say of the selected part: as many as have room, the largest gain first, and how many rules had what
-/// they need.
+/// Findings of the rules in the selected part: as many as have room, the largest gain first, and how many rules had
+/// their input.
 fn findings(found: &Conclusions, height: u16) -> Vec<String> {
     let RuleCoverage { checked, unchecked, .. } = found.rules;
     let room = usize::from(height / FINDINGS).saturating_sub(1);
@@ -212,7 +212,7 @@ fn table(title: &str, rows: &[RangeRow], length: Nanos, theme: &Theme, area: Rec
     }
 }
 
-/// The event at the cursor, or else the nearest one of the lane, in words: its name, and what is known of it.
+/// The event at the cursor, or the nearest one of the lane, for display: its name, and its facts.
 pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let lanes = model.events_data()?;
     if let Some(counter) = lanes.counter_of_row(model.events.lane) {

@@ -48,11 +48,11 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// Keys that matter here, as many as fit.
+/// Relevant keys, as many as fit.
 fn hints(model: &Model, theme: &Theme, pen: &mut Pen<'_>) {
     let scopes = model.scopes();
     let is_hinted = |scope: &Scope, it: &Binding| it.scope == *scope && !it.hint.is_empty();
-    // A key that means something of its own here does not do what it does elsewhere.
+    // A key with a special meaning here does not have its usual one.
     let is_shadowed = |place: usize, key: &Key| {
         let mut before = BINDINGS.iter().filter(|it| scopes[..place].contains(&it.scope));
         before.any(|it| it.keys.contains(key))
@@ -73,7 +73,7 @@ fn hints(model: &Model, theme: &Theme, pen: &mut Pen<'_>) {
     }
 }
 
-/// What is selected, in words.
+/// The selection, for display.
 struct SelectionText<'a> {
     label: &'a str,
     detail: &'a str,
@@ -155,7 +155,7 @@ fn figures(model: &Model, selected: &SelectionText<'_>, theme: &Theme, area: Rec
     }
     if matches!(model.tab, Tab::Flame | Tab::Callers) && pen.room() >= 16 {
         let above = graph::above(model);
-        // Above a box of the flame graph is who called it, above one of the callers whom it calls.
+        // A box of the flame graph is followed by its callers, one of the callers tab by its callees.
         let arrow = if model.tab == Tab::Flame { '←' } else { '→' };
         if !above.is_empty() {
             pen.write(&format!("{arrow} {above}"), theme.quiet());

@@ -24,10 +24,10 @@ use crate::tree::path;
 /// Left end of a box.
 const EDGE: &str = "▏";
 
-/// Fills a box behind its name where there is no colour.
+/// Fills a box after its name if there is no colour.
 const LINE: &str = "─";
 
-/// Fills what stands for hidden frames.
+/// Fills the area of hidden frames.
 const HATCH: &str = "╱";
 
 /// Between the frames of a trunk.
@@ -36,7 +36,7 @@ const ARROW: &str = " → ";
 /// Before the name of a pinned function.
 const PIN: &str = "◆";
 
-/// Columns of a screen on which a note in a corner has room for words.
+/// Columns of a screen on which a corner note has room for text.
 const CORNER_WORDS: usize = 60;
 
 /// Columns that a name must have beside a percentage.
@@ -68,7 +68,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// A note at the right end of a row; where there is little room, only its sign.
+/// A note at the right end of a row; with little room, only its sign.
 fn corner(sign: &str, words: &str, y: u16, area: Rect, theme: &Theme, buffer: &mut Buffer) {
     let words = if usize::from(area.width) >= CORNER_WORDS { words } else { "" };
     let text = format!(" {sign}{words} ");
@@ -77,7 +77,7 @@ fn corner(sign: &str, words: &str, y: u16, area: Rect, theme: &Theme, buffer: &m
     pen.write(&text, theme.chosen());
 }
 
-/// Short names of the nodes in these boxes: all differ that are on screen together.
+/// Short names of the nodes in these boxes: all names on screen together differ.
 fn names<'b>(model: &Model, boxes: impl Iterator<Item = &'b FlameBox>) -> BTreeMap<u32, String> {
     let nodes = &model.drawn().nodes;
     let shown: Vec<(u32, &FlameNode)> = boxes
@@ -118,7 +118,7 @@ fn draw_box(
     }
 }
 
-/// What is searched for.
+/// The search to highlight.
 fn searched(model: &Model) -> Option<&Search> {
     model.search.as_ref().filter(|search| !search.is_empty())
 }
@@ -177,8 +177,7 @@ fn draw_node(
     }
 }
 
-/// What is said of frames that this view hides, the longest text first: whose threads most of the time is of, where
-/// that is known.
+/// Texts for frames hidden in this view, the longest first: the kind of threads with most of the time, if known.
 fn hidden(share: &str, workers: Option<&(&str, String)>) -> Vec<String> {
     let mut labels = Vec::new();
     if let Some((name, part)) = workers {
@@ -193,7 +192,7 @@ fn hidden(share: &str, workers: Option<&(&str, String)>) -> Vec<String> {
     labels
 }
 
-/// Fills an area that stands for frames that this view hides, and says so as far as there is room.
+/// Fills the area of hidden frames, with a text if there is room.
 fn hatch(labels: &[String], theme: &Theme, place: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, place, 0);
     let label = labels.iter().find(|label| text::width(label) <= pen.room()).map_or("", String::as_str);
@@ -203,7 +202,7 @@ fn hatch(labels: &[String], theme: &Theme, place: Rect, buffer: &mut Buffer) {
     pen.write(&HATCH.repeat(room - room / 2), theme.quiet());
 }
 
-/// Hatches what is free within a box: the backward pass is a half of its own, whatever the colours.
+/// Hatches the free area within a box: the backward pass is a separate half, whatever the colours.
 fn hatch_free(place: Rect, buffer: &mut Buffer) {
     let free = |buffer: &Buffer, x: u16| {
         !(place.x..place.right()).contains(&x)
@@ -221,8 +220,8 @@ fn hatch_free(place: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Name with its letter where there is no colour, and a star where it matches and there is no colour either. A pinned
-/// function has a sign in every palette.
+/// Name with its letter if there is no colour, and then also with a star if it matches. A pinned function has a sign in
+/// every palette.
 fn label(text: &str, kind: FrameKind, theme: &Theme, emphasis: Emphasis, pinned: bool) -> String {
     let mut name = String::from(if pinned { PIN } else { "" });
     name.extend(text.chars().take(usize::from(u16::MAX)));
@@ -233,7 +232,7 @@ fn label(text: &str, kind: FrameKind, theme: &Theme, emphasis: Emphasis, pinned:
     format!("{}{star} {name}", letter(kind))
 }
 
-/// The name of a trunk: where it leads stands at its end, or at its beginning among the callers.
+/// The name of a trunk: its most important part is at the end, or at the beginning in the callers tab.
 fn trunk(model: &Model, name: &str, room: usize) -> String {
     if model.tab == Tab::Callers || text::width(name) <= room {
         return text::cut(name, room);
@@ -256,7 +255,7 @@ fn trunk(model: &Model, name: &str, room: usize) -> String {
     text::cut(rest.split_once(" frames: ").map_or(rest, |(_, named)| named), room)
 }
 
-/// The name of a layer that has too little room, without what it shares with the layer that it is in.
+/// The name of a layer that has too little room, without the prefix of its enclosing layer.
 fn layer_within(model: &Model, place: u32, room: usize) -> Option<String> {
     let nodes = &model.drawn().nodes;
     let node = nodes.get(place as usize).filter(|node| node.kind == FrameKind::Layer)?;
@@ -269,7 +268,7 @@ fn layer_within(model: &Model, place: u32, room: usize) -> Option<String> {
     frame::layer_within(&node.label, &outer.label)
 }
 
-/// Fills a box: edge, name, and its share of the whole when there is room for both.
+/// Fills a box: edge, name, and its share of the whole if there is room for both.
 pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffer: &mut Buffer) {
     buffer.set_style(place, style);
     buffer.set_string(place.x, place.y, EDGE, theme.edge(style));
@@ -295,7 +294,7 @@ pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: 
     }
 }
 
-/// Columns of a box that its name may have, and whether its share stands beside it.
+/// Columns of a box for its name, and whether its share is shown beside it.
 fn name_room(share: &str, place: Rect) -> (usize, bool) {
     let room = usize::from(place.width).saturating_sub(1);
     let share_width = text::width(share) + 2;
@@ -303,7 +302,7 @@ fn name_room(share: &str, place: Rect) -> (usize, bool) {
     (if beside { room - share_width } else { room }, beside)
 }
 
-/// Boxes from the root to the selected node, for the footer: the nearest first.
+/// Boxes from the root to the selected node, for the footer: nearest first.
 pub(crate) fn above(model: &Model) -> String {
     let tree = model.drawn();
     let mut ancestors = path(tree, model.selected_box());

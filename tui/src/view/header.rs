@@ -81,7 +81,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     line(&mut pen, right);
 }
 
-/// What was requested beside the metric, as far as it is not the default.
+/// Options of the request other than the metric, as far as they are not the default.
 fn options(model: &Model) -> String {
     let selection = &model.request.selection;
     let parts = [
@@ -119,7 +119,7 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
     pieces
 }
 
-/// Where the times of devices come from: the tier of every process that used one.
+/// Source of device times: the tier of every process that used one.
 fn devices(snapshot: &Snapshot) -> Option<Piece> {
     let mut tiers: Vec<_> = snapshot.devices.iter().map(|device| device.tier).collect();
     tiers.sort_unstable();
@@ -137,7 +137,7 @@ fn lost(header: &Header, theme: &Theme) -> Piece {
     Piece { text, style: theme.alarm(), rank: 0 }
 }
 
-/// A figure that came from a division.
+/// A figure that resulted from a division.
 fn finite(figure: f64) -> f64 {
     if figure.is_finite() { figure.clamp(0.0, 1e9) } else { 0.0 }
 }

@@ -71,7 +71,7 @@ fn style_of(tone: Tone, theme: &Theme) -> Style {
     }
 }
 
-/// A text in a column of its own, with a gap behind it.
+/// A text in its own column, followed by a gap.
 fn column(pen: &mut Pen<'_>, text: &str, width: usize, style: Style) {
     let text = text::cut(text, width);
     pen.write(&text, style);

@@ -24,9 +24,9 @@ const SHARE: usize = 7;
 const BAR: usize = 12;
 /// Columns of the tables beside the contexts.
 const BESIDE: u16 = 56;
-/// Columns of a finding's place, where there is room for it.
+/// Columns of a finding's place, if there is room for it.
 const PLACE: usize = 36;
-/// Columns from which on a finding has its place beside it.
+/// Columns from which on a finding is shown with its place.
 const WITH_PLACE: u16 = 100;
 /// Columns of the word before a detail.
 const WORD: usize = 10;
@@ -85,7 +85,7 @@ fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect,
     }
 }
 
-/// A title with a line behind it.
+/// A title followed by a line.
 fn heading(title: &str, theme: &Theme, pen: &mut Pen<'_>) {
     pen.write("─ ", theme.quiet());
     pen.write(title, theme.strong());
@@ -156,7 +156,7 @@ fn context(model: &Model, path: &HotPath, theme: &Theme, pen: &mut Pen<'_>) {
     pen.skip(2 * path.depth);
     pen.write(&letter(kind).to_string(), theme.mark(kind));
     pen.skip(1);
-    // The end of a path is where it leads.
+    // The end of a path is its most important part.
     pen.write(&text::cut_left(&path.label, pen.room().saturating_sub(1)), Style::new());
 }
 
@@ -172,7 +172,7 @@ fn table_row(model: &Model, row: &TableRow, name: &str, theme: &Theme, pen: &mut
     }
 }
 
-/// The chosen row in words, for the footer.
+/// The selected row, for the footer.
 pub(crate) fn selection(model: &Model) -> Option<String> {
     use crate::page::overview::Target;
 

@@ -24,18 +24,18 @@ pub(super) struct Pen<'a> {
 }
 
 impl<'a> Pen<'a> {
-    /// Begins at the left of a line of an area; a line outside it takes nothing.
+    /// Begins at the left of a line of an area; outside it nothing is written.
     pub(super) fn new(buffer: &'a mut Buffer, area: Rect, line: u16) -> Self {
         let end = if line < area.height { area.right() } else { area.x };
         Self { buffer, x: area.x, end, y: area.y.saturating_add(line) }
     }
 
-    /// Columns still free.
+    /// Free columns.
     pub(super) fn room(&self) -> usize {
         usize::from(self.end.saturating_sub(self.x))
     }
 
-    /// Writes a text, cut to what is free.
+    /// Writes a text, cut to the free columns.
     pub(super) fn write(&mut self, text: &str, style: Style) {
         let room = self.room();
         if room > 0 {

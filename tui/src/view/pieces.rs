@@ -9,7 +9,7 @@ use ratatui::style::Style;
 use super::pen::Pen;
 use crate::text;
 
-/// A figure and how much it matters: those with the lowest rank get the room there is.
+/// A figure and its importance: those with the lowest rank get the room.
 pub(super) struct Piece {
     pub(super) text: String,
     pub(super) style: Style,
@@ -25,7 +25,7 @@ pub(super) fn taken(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| text::width(&piece.text)).sum::<usize>() + gaps
 }
 
-/// Keeps what matters most, as much as fits, in its order.
+/// Keeps the most important pieces that fit, in order.
 pub(super) fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
     let mut by_rank: Vec<usize> = (0..pieces.len()).collect();
     by_rank.sort_rows_by_key(|&index| pieces[index].rank);

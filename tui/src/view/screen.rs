@@ -16,8 +16,8 @@ use crate::theme::Theme;
 
 /// Draws the whole screen into a blank buffer.
 ///
-/// The buffer may differ in size from the screen that the model knows (a resize that has not been read yet): what does
-/// not fit is left out until the next drawing.
+/// The buffer may differ in size from the screen that the model knows (a resize that has not been read yet): anything
+/// that does not fit is left out until the next drawing.
 pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     if buffer.area == model.screen {
         return draw_all(model, theme, buffer);

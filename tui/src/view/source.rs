@@ -56,7 +56,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// Path, and what is not as it should be.
+/// Path, and problems with the file.
 fn title(model: &Model, file: &str, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, area, 0);
     pen.write("   self", theme.quiet());
@@ -98,7 +98,7 @@ fn draw_figures(model: &Model, row: Option<&LineRow>, theme: &Theme, width: u16,
     pen.skip(2);
 }
 
-/// The selected line in words, for the footer.
+/// The selected line, for the footer.
 pub(crate) fn selection(model: &Model) -> Option<(String, Option<LineRow>)> {
     let place = model.source.place.as_ref().filter(|_| model.source.line > 0)?;
     let name = place.file.rsplit('/').next().unwrap_or(&place.file);

@@ -87,10 +87,10 @@ fn titles(model: &Model, theme: &Theme, columns: &Columns, area: Rect, buffer: &
     }
 }
 
-/// A row as it is drawn.
+/// A row to draw.
 struct Row<'a> {
     row: &'a TableRow,
-    /// Its name, as short as it is unlike the others on screen.
+    /// Its name, just long enough to differ from the others on screen.
     name: &'a String,
     /// It matches the search.
     found: bool,

@@ -19,19 +19,19 @@ use crate::model::Model;
 use crate::text;
 use crate::theme::{Theme, letter};
 
-/// Bars from nothing to full, by eighths.
+/// Bars from empty to full, by eighths.
 pub(super) const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Columns of the figure at the right of the name.
 const FIGURE: u16 = 9;
 
-/// What is drawn of a lane: a value per column.
+/// The values of a lane to draw, one per column.
 struct Bars {
     values: Vec<f64>,
     full: f64,
 }
 
-/// A value by time is a number of CPUs, when it is time.
+/// A value over time is a number of CPUs, if it is time.
 fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
     match unit {
         Unit::Nanoseconds if length_ns > 0.0 => value / length_ns,
@@ -39,7 +39,7 @@ fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
     }
 }
 
-/// Values of a lane by column; what a column sees of a window counts in proportion, of a level all of it.
+/// Values of a lane by column; the part of a window within a column counts proportionally, for a level in full.
 fn bars(lane: &Lane, timeline: &Timeline, span: TimeSpan, columns: u16) -> Bars {
     let (from, length) = (span.from.0 as f64, span.length.0 as f64);
     let (window, width) = (timeline.window.0.max(1) as f64, length / f64::from(columns.max(1)));
@@ -71,7 +71,7 @@ fn bars(lane: &Lane, timeline: &Timeline, span: TimeSpan, columns: u16) -> Bars 
     Bars { values, full }
 }
 
-/// The mean over what is in sight.
+/// The mean over the visible time.
 fn mean(bars: &Bars) -> f64 {
     if bars.values.is_empty() { 0.0 } else { bars.values.iter().sum::<f64>() / bars.values.len() as f64 }
 }
@@ -102,7 +102,7 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
             }
             break;
         };
-        // Rows of other metrics follow the first of their process or thread; the topmost in sight says whose it is.
+        // Rows of other metrics follow the first of their process or thread; the topmost visible one names it.
         let above = place.checked_sub(1).filter(|_| line > 0).and_then(|above| timeline.lanes.get(above));
         let goes_on = above.is_some_and(|above| (&above.label, above.kind) == (&lane.label, lane.kind));
         draw_lane(lane, goes_on, &bars(lane, timeline, span, columns), theme, row, buffer);
@@ -139,14 +139,14 @@ fn draw_lane(lane: &Lane, goes_on: bool, bars: &Bars, theme: &Theme, row: Rect, 
     let style = theme.bar(lane.kind, lane.metric);
     for (x, value) in (row.x + names..row.right()).zip(&bars.values) {
         let eighths = if bars.full > 0.0 { (value / bars.full * 8.0).round() } else { 0.0 };
-        // What is not nothing shows.
+        // A nonzero value is always visible.
         let least = if *value > 0.0 { 1 } else { 0 };
         let step = (eighths.clamp(0.0, 8.0) as usize).max(least);
         buffer.set_string(x, row.y, BARS[step], style);
     }
 }
 
-/// Who, and what if it is not what that does most: time on a CPU, or kernels of a stream.
+/// The owner, and the metric unless it is the main one: time on a CPU, or kernels of a stream.
 fn name(lane: &Lane) -> String {
     match (lane.metric, short_stream(&lane.label)) {
         ("gpu-time", Some(stream)) => stream,
@@ -163,14 +163,14 @@ fn short_stream(label: &str) -> Option<String> {
     Some(format!("gpu{device} stream {stream}"))
 }
 
-/// What the names of the machine's metrics begin with: its lanes say so themselves.
+/// Prefix of the names of the machine's metrics: its lanes show that already.
 const OF_MACHINE: &str = "system:";
 
 fn short(metric: &str) -> &str {
     metric.trim_start_matches(OF_MACHINE).trim_end_matches("-time")
 }
 
-/// What the figures of these lanes are: of time the mean, of what goes up and down the most, of anything else the sum.
+/// Meaning of the figures of these lanes: the mean of time, the maximum of levels, the sum of anything else.
 fn figures(lanes: &[Lane]) -> String {
     let is = |lane: &Lane| match (lane.unit, lane.level) {
         (Unit::Nanoseconds, _) => 0,
@@ -182,7 +182,7 @@ fn figures(lanes: &[Lane]) -> String {
     present.map(|(_, name)| name).collect::<Vec<_>>().join("/")
 }
 
-/// The axis, with what the figures are.
+/// The axis, with the meaning of the figures.
 fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let names = name_columns(area.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
@@ -234,7 +234,7 @@ fn round_distance(length_ns: u64, columns: u64) -> u64 {
     small.chain(minutes).find(|distance| u128::from(*distance) >= least).unwrap_or(u64::MAX / 4)
 }
 
-/// A time on the axis, as exact as its distance to the next.
+/// A time on the axis, as precise as its distance to the next.
 pub(super) fn tick(at_ns: u64, distance_ns: u64) -> String {
     let seconds = at_ns / 1_000_000_000;
     match distance_ns {
@@ -254,7 +254,7 @@ pub(super) fn tick(at_ns: u64, distance_ns: u64) -> String {
     }
 }
 
-/// The selected lane and moment in words, for the footer: name, time, what it did then.
+/// The selected lane and moment, for the footer: name, time, value at that time.
 pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let timeline = model.timeline_data()?;
     let lane = timeline.lanes.get(model.timeline.lane)?;
@@ -293,7 +293,7 @@ pub(super) fn edge(span: TimeSpan, column: u16, columns: u16) -> Nanos {
     span.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(u64::MAX)))
 }
 
-/// A moment, as exact as its distance to the next one.
+/// A moment, as precise as its distance to the next one.
 pub(super) fn moment(at_ns: u64, distance_ns: u64) -> String {
     match distance_ns {
         0..1_000 => format!("{:.6} ms", at_ns as f64 / 1e6),

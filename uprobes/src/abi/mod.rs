@@ -22,7 +22,7 @@ pub use types::{Scalar, Type};
 pub struct Field {
     /// The parameter with the pointer.
     pub through: Role,
-    /// What the member means.
+    /// The meaning of the member.
     pub role: Role,
     /// How to read it.
     pub scalar: Scalar,
@@ -32,7 +32,7 @@ pub struct Field {
     pub declared: &'static str,
 }
 
-/// Where a value is when the function is entered, before its first instruction.
+/// Location of a value when the function is entered, before its first instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// In a register; `shift` bits above its lowest.
@@ -67,10 +67,10 @@ pub enum Location {
         /// Bytes after the pointer.
         offset: i32,
     },
-    /// In a variable of the thread, this many bytes into the block of its module, where the probe is on the call of
+    /// In a thread-local variable, at this offset in the block of its module; the probe is on the call of
     /// `__tls_get_addr` for that module.
     ThreadLocal(i16),
-    /// In a vector register, which probes are not given.
+    /// In a vector register, which probes cannot read.
     Unreadable,
 }
 
@@ -90,7 +90,7 @@ impl Location {
         }
     }
 
-    /// True when it is found by the stack pointer.
+    /// True if it is addressed by the stack pointer.
     pub const fn is_on_stack(self) -> bool {
         matches!(self, Self::Stack(_) | Self::BehindStack { .. })
     }
@@ -116,18 +116,18 @@ impl fmt::Display for Location {
 /// An argument with a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// What it means.
+    /// Its meaning.
     pub role: Role,
-    /// Its name: the role's, or what the user calls it.
+    /// Its name: the role's, or the user's.
     pub name: Cow<'static, str>,
     /// How to read it.
     pub scalar: Scalar,
-    /// Where it is.
+    /// Its location.
     pub location: Location,
 }
 
 impl Argument {
-    /// An argument that goes by the name of its role.
+    /// An argument named after its role.
     pub fn new(role: Role, scalar: Scalar, location: Location) -> Self {
         Self { role, name: Cow::Borrowed(role.name()), scalar, location }
     }
@@ -138,13 +138,13 @@ impl Argument {
     }
 }
 
-/// Words that are read of a structure: of an NCCL id, a random number and an address.
+/// Words read from a structure: for an NCCL id, a random number and an address.
 const STRUCTURE_WORDS: usize = 3;
 
-/// Elements that are read of an array of nodes: all that there is room for beside a node's own parameters.
+/// Elements read from an array of nodes: as many as fit beside a node's own parameters.
 const ARRAY_ELEMENTS: i32 = 12;
 
-/// What one element of an array means.
+/// The meaning of one element of an array.
 const fn element_of(role: Role) -> Option<Role> {
     match role {
         Role::Dependencies => Some(Role::Dependency),
@@ -161,7 +161,7 @@ struct Assigner {
 }
 
 impl Assigner {
-    /// Registers for the eight-byte pieces of an integer value; `None` when they do not all fit, and go to the stack.
+    /// Registers for the eight-byte pieces of an integer value; `None` if they do not all fit, and go to the stack.
     fn integer(&mut self, pieces: usize) -> Option<&'static [Register]> {
         let registers = Register::ARGUMENTS.get(self.registers..self.registers + pieces)?;
         self.registers += pieces;
@@ -204,7 +204,7 @@ impl Assigner {
             .into()
     }
 
-    /// A structure by value. Of one with a meaning, its first words, if it is large enough to be on the stack.
+    /// A structure by value. If it has a meaning and is large enough to be on the stack, its first words.
     fn structure(&mut self, role: Role, bytes: u16) -> Vec<Argument> {
         let pieces = usize::from(bytes).div_ceil(8);
         if pieces <= 2 && self.integer(pieces).is_some() {
@@ -215,7 +215,7 @@ impl Assigner {
         words.map(|word| Argument::word(role, Location::Stack(at + 8 * word))).collect()
     }
 
-    /// A number, and what is read through it when it is a pointer.
+    /// A number, and the fields read through it if it is a pointer.
     fn number(&mut self, role: Role, kind: Type, fields: &[Field]) -> Vec<Argument> {
         let location = self.scalar();
         let Some(scalar) = kind.scalar() else { return Vec::new() };
@@ -235,7 +235,7 @@ impl Assigner {
     }
 }
 
-/// The arguments that have a meaning, of a function with these parameters.
+/// The arguments with a meaning, for a function with these parameters.
 pub(crate) fn arguments(parameters: &[(Role, Type)], fields: &[Field]) -> Vec<Argument> {
     let mut assigner = Assigner::default();
     let mut out = Vec::new();

@@ -28,7 +28,7 @@ pub enum Register {
     R15,
 }
 
-/// Each register, its name, and what the decoder calls it.
+/// Each register, its name, and the decoder's constant.
 const REGISTERS: [(Register, &str, Iced); 16] = [
     (Register::Rax, "rax", Iced::RAX),
     (Register::Rbx, "rbx", Iced::RBX),
@@ -49,7 +49,7 @@ const REGISTERS: [(Register, &str, Iced); 16] = [
 ];
 
 impl Register {
-    /// Those that pass integers, in order.
+    /// The registers that pass integers, in order.
     pub const ARGUMENTS: [Self; 6] = [Self::Rdi, Self::Rsi, Self::Rdx, Self::Rcx, Self::R8, Self::R9];
 
     /// Its name in lower case.
@@ -62,7 +62,7 @@ impl Register {
         REGISTERS.iter().find(|(_, known, _)| *known == name).map(|(register, ..)| *register)
     }
 
-    /// The same register, as the decoder has it.
+    /// The decoder's constant for it.
     pub(crate) const fn iced(self) -> Iced {
         REGISTERS[self as usize].2
     }

@@ -3,7 +3,7 @@
 //! Owns: [`Type`], [`Scalar`]. Because: the type of an argument decides its location in the calling convention. Does
 //! not: know what an argument means ([`deepctx_events::Role`]) or where it is ([`crate::abi`]).
 
-/// Type of a parameter, as far as passing it is concerned.
+/// Type of a parameter, as far as its passing depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// A pointer or a handle that is one.
@@ -20,7 +20,7 @@ pub enum Type {
     U16,
     /// 8 bits without a sign.
     U8,
-    /// A floating-point number: passed where the kernel lets no probe look.
+    /// A floating-point number: passed in a register that probes cannot read.
     Float,
     /// `dim3`: three times 32 bits.
     Dim3,
@@ -57,7 +57,7 @@ impl Scalar {
 }
 
 impl Type {
-    /// The number that it is, if it is one that probes can read.
+    /// The readable number, if probes can read this type.
     pub const fn scalar(self) -> Option<Scalar> {
         let (bytes, signed) = match self {
             Self::Pointer => return Some(Scalar::POINTER),

@@ -12,7 +12,7 @@ use super::table::table;
 use crate::row::Row;
 
 pub(super) const ROWS: &[Row] = table! { Cupti, Cupti:
-    // Who listens.
+    // Subscribers.
     CuptiEvent::Subscribe, OutPointer => cuptiSubscribe 6.0
         (Out Pointer, HostFunction Pointer, UserData Pointer);
     CuptiEvent::Subscribe, OutPointer => cuptiSubscribe_v2 13.0
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = table! { Cupti, Cupti:
         (Handle Pointer, Kind U32, Other Pointer);
     CuptiEvent::Flush, Blocking => cuptiActivityFlushAll 6.0 (Other U32);
 
-    // What they get.
+    // Their records.
     CuptiEvent::Record, OutPointer => cuptiActivityGetNextRecord 6.0
         (Buffer Pointer, Bytes U64, Out Pointer);
     CuptiEvent::Record, OutPointer => cuptiActivityGetNextRecord_v2 13.2

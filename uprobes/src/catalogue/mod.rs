@@ -43,7 +43,7 @@ pub(crate) fn openmp_rows(family: Family) -> Cow<'static, [Row]> {
     openmp::rows(family)
 }
 
-/// Every row of accelerators' libraries, by family.
+/// Every row of accelerator libraries, by family.
 pub fn rows() -> &'static [Row] {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
     ROWS.get_or_init(|| {

@@ -23,7 +23,7 @@ macro_rules! structure {
 }
 
 structure!(
-    /// Of `nvtxRangePushEx`: what kind of text its message is (1: ASCII), and the message.
+    /// Of `nvtxRangePushEx`: the type of its message (1: ASCII), and the message.
     NVTX_EVENT, "nvtxEventAttributes_t", Config:
     Kind U32 "messageType" 32, Name POINTER "message" 40);
 structure!(
@@ -72,13 +72,13 @@ structure!(
     Function POINTER "func" 0, GridX U32 "gridDimX" 8, GridY U32 "gridDimY" 12, GridZ U32 "gridDimZ" 16,
     BlockX U32 "blockDimX" 20, BlockY U32 "blockDimY" 24, BlockZ U32 "blockDimZ" 28, SharedBytes U32 "sharedMemBytes" 32);
 structure!(
-    /// Of `cuGraphAddKernelNode_v2`: the kernel may be a library's (`kern`) when there is no function.
+    /// Of `cuGraphAddKernelNode_v2`: the kernel may be a library's (`kern`) if there is no function.
     DRIVER_KERNEL_NODE_2, "CUDA_KERNEL_NODE_PARAMS", Parameters:
     Function POINTER "func" 0, GridX U32 "gridDimX" 8, GridY U32 "gridDimY" 12, GridZ U32 "gridDimZ" 16,
     BlockX U32 "blockDimX" 20, BlockY U32 "blockDimY" 24, BlockZ U32 "blockDimZ" 28, SharedBytes U32 "sharedMemBytes" 32,
     Handle POINTER "kern" 56);
 structure!(
-    /// Of `cuGraphAddNode`: what kind of node it is, and the members of a kernel's.
+    /// Of `cuGraphAddNode`: the kind of node, and the members of a kernel's.
     DRIVER_NODE, "CUgraphNodeParams", Parameters:
     NodeKind U32 "type" 0,
     Function POINTER "kernel.func" 16, GridX U32 "kernel.gridDimX" 24, GridY U32 "kernel.gridDimY" 28,

@@ -3,8 +3,8 @@
 //! Owns: the macro [`table`]. Because: a row should read like the declaration in the vendor's header. Does not: hold
 //! rows.
 
-/// A table of functions of one library whose events are of one family of events: `event, return => name since, …
-/// (Role Type, …) with FIELDS;` for each function.
+/// A table of functions of one library with events of one family: `event, return => name since, … (Role Type, …) with
+/// FIELDS;` for each function.
 macro_rules! table {
     ($family:ident, $events:ident: $($event:expr, $returns:ident =>
         $($symbol:ident $(@ $major:literal)? $since:literal),+

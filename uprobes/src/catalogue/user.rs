@@ -34,7 +34,7 @@ use crate::row::{ReturnProbe, Row};
 
 /// Most bytes of a file of rows.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Most rows of one file: each is looked for in every library that its glob names.
+/// Most rows of one file: each is searched for in every library that its glob matches.
 const ROWS_MAX: usize = 1024;
 /// Most arguments of one row: a record has room for no more.
 const ARGUMENTS_MAX: usize = 16;
@@ -44,16 +44,16 @@ const SYMBOL_BYTES_MAX: usize = 4096;
 /// A row that a user wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UserRow {
-    /// Glob of the libraries that it is for.
+    /// Glob of its libraries.
     pub library: String,
-    /// The line where it begins, from 1; 0 when it is of no file.
+    /// The line where it begins, from 1; 0 if it is from no file.
     pub line: usize,
     /// The row.
     pub row: Row,
 }
 
 impl UserRow {
-    /// True when the row is for this file.
+    /// True if the row applies to this file.
     pub fn is_in(&self, path: &Path) -> bool {
         let text = if self.library.contains('/') {
             path.as_os_str().as_bytes()
@@ -70,7 +70,7 @@ impl UserRow {
     }
 }
 
-/// What is wrong with a file of rows, and on which line, from 1.
+/// The error in a file of rows, and its line, from 1.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UserRowError {
     /// The file is too large.
@@ -79,12 +79,12 @@ pub enum UserRowError {
         /// Its size, bytes.
         bytes: usize,
     },
-    /// The file is no TOML, or has keys that rows do not have.
+    /// The file is not valid TOML, or has unknown keys.
     #[error("line {line}: {}", one_line(source.message()))]
     Syntax {
         /// The line.
         line: usize,
-        /// What the parser says.
+        /// The parser's error.
         source: toml::de::Error,
     },
     /// More rows than one file may have.
@@ -99,16 +99,16 @@ pub enum UserRowError {
         /// The line of the first argument too many.
         line: usize,
     },
-    /// A value is not one that its key can have.
+    /// A value is invalid for its key.
     #[error("line {line}: {key}: expected {expected}{}", found_text(found))]
     Value {
         /// The line.
         line: usize,
         /// The key.
         key: &'static str,
-        /// What it can have.
+        /// The valid values.
         expected: Cow<'static, str>,
-        /// What it has, where that helps.
+        /// The value found, if that helps.
         found: Option<String>,
     },
 }
@@ -161,7 +161,7 @@ struct RawArgument {
 /// Reads rows.
 ///
 /// # Errors
-/// The first thing that is wrong, and its line.
+/// The first error, and its line.
 pub fn parse(text: &str) -> Result<Vec<UserRow>, UserRowError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(UserRowError::TooLarge { bytes: text.len() });
@@ -183,11 +183,11 @@ pub fn parse(text: &str) -> Result<Vec<UserRow>, UserRowError> {
         .collect()
 }
 
-/// A value that is wrong, by its place in the text.
+/// An invalid value, by its position in the text.
 struct ValueError {
     span: Range<usize>,
     key: &'static str,
-    /// `None` when there are too many of them.
+    /// `None` if there are too many of them.
     expected: Option<Cow<'static, str>>,
     found: Option<String>,
 }
@@ -378,7 +378,7 @@ fn offset_of(text: &str) -> Option<i32> {
     (number >= 0 && digits.starts_with(|c: char| c.is_ascii_digit())).then_some(sign * number)
 }
 
-/// `*` stands for any bytes and `?` for one. Takes time in proportion to the product of the lengths at most.
+/// `*` matches any bytes and `?` matches one. Takes time in proportion to the product of the lengths at most.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

@@ -15,17 +15,17 @@ use super::reason::NoProbe;
 use crate::abi::Scalar;
 use crate::abi::{Argument, Location, Register};
 
-/// What the name of its file starts with.
+/// Prefix of its file name.
 const NAME: &[u8] = b"libdeepctx_collector";
 
 /// What to attach to in a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
-    /// Where the counter of listeners is in the file.
+    /// File offset of the counter of listeners.
     pub listeners: FileOffset,
     /// Its messages.
     pub messages: Vec<MessageProbe>,
-    /// Where the counter of listeners to instruction samples is in the file.
+    /// File offset of the counter of listeners to instruction samples.
     pub sample_listeners: FileOffset,
     /// The message that carries instruction samples.
     pub sample_message: MessageProbe,
@@ -34,20 +34,20 @@ pub struct Collector {
 /// A function that carries a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageProbe {
-    /// Which message: of [`probe`].
+    /// Number of the message, of [`probe`].
     pub what: u16,
     /// The symbol.
     pub symbol: &'static str,
-    /// Where the probe goes in the file.
+    /// File offset of the probe.
     pub offset: FileOffset,
 }
 
-/// True when a file of this name is a collector.
+/// True if a file of this name is a collector.
 pub fn is_named(file_name: &[u8]) -> bool {
     file_name.starts_with(NAME)
 }
 
-/// Looks for the functions and the counter. All must be there: a collector that has only some is of another version.
+/// Finds the functions and the counter. All must exist: a collector with only some is of another version.
 ///
 /// # Errors
 /// Why the file is not a collector of this version.

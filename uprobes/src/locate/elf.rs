@@ -38,7 +38,7 @@ pub const SAME_NAME_MAX: usize = 16;
 pub trait ByteSource {
     /// Number of bytes.
     fn size(&self) -> u64;
-    /// Exactly these bytes, or nothing.
+    /// Exactly these bytes, or `None`.
     fn read(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>>;
 }
 
@@ -70,7 +70,7 @@ impl ByteSource for File {
     }
 }
 
-/// What a symbol stands for.
+/// Kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SymbolKind {
     /// Code.
@@ -88,11 +88,11 @@ pub struct Symbol {
     pub svma: Svma,
     /// Bytes of code; 0 when not stated.
     pub size: u64,
-    /// What it stands for.
+    /// Its kind.
     pub kind: SymbolKind,
     /// Its version (`libcudart.so.12`), if it has one.
     pub version: Option<Box<str>>,
-    /// It is exported; else only the static table has it.
+    /// It is exported; otherwise it is only in the static table.
     pub exported: bool,
 }
 
@@ -197,7 +197,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
             let svma = Svma(symbol.st_value.get(LE));
             for &place in places {
                 let same = &mut found[place];
-                // The static table repeats what the dynamic one has; an old version may share the code of a new one.
+                // The static table repeats the dynamic one; an old version may share the code of a new one.
                 if same.len() <= SAME_NAME_MAX && !same.iter().any(|other| other.svma == svma) {
                     let size = symbol.st_size.get(LE);
                     same.push(Symbol { svma, size, kind, version: versions.of(i), exported });
@@ -257,7 +257,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
             .collect()
     }
 
-    /// True when the file imports this symbol.
+    /// True if the file imports this symbol.
     pub fn imports(&self, name: &str) -> bool {
         let section = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNSYM);
         let tables = section.and_then(|section| {
@@ -309,7 +309,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
         Versions { of_symbols, names }
     }
 
-    /// Up to `limit` bytes of code at a stated address, and where they are in the file.
+    /// Up to `limit` bytes of code at a stated address, and their file offset.
     pub fn code(&self, svma: Svma, limit: u64) -> Option<(FileOffset, Cow<'s, [u8]>)> {
         self.segments.iter().find_map(|segment| {
             if segment.p_type.get(LE) != PT_LOAD || segment.p_flags.get(LE).0 & PF_X.0 == 0 {
@@ -323,7 +323,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
         })
     }
 
-    /// Where `bytes` writable bytes at a stated address are in the file; `None` when the file does not hold them.
+    /// File offset of `bytes` writable bytes at a stated address; `None` if the file does not contain them.
     pub fn variable(&self, svma: Svma, bytes: u64) -> Option<FileOffset> {
         self.segments.iter().find_map(|segment| {
             if segment.p_type.get(LE) != PT_LOAD || segment.p_flags.get(LE).0 & PF_W.0 == 0 {
@@ -335,7 +335,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
         })
     }
 
-    /// Stated address and bytes of the section of this name; `None` when there is none of at most `most` bytes.
+    /// Stated address and bytes of the section of this name; `None` if there is none of at most `most` bytes.
     pub fn section(&self, name: &str, most: u64) -> Option<(Svma, Cow<'s, [u8]>)> {
         let section = self
             .sections
@@ -345,7 +345,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
         Some((Svma(section.sh_addr.get(LE)), self.section_bytes(section).filter(|_| small)?))
     }
 
-    /// True when a section's name starts with this prefix.
+    /// True if a section's name starts with this prefix.
     pub fn has_section(&self, prefix: &str) -> bool {
         self.sections
             .iter()
@@ -398,7 +398,7 @@ fn table<T: object::Pod + Clone, S: ByteSource + ?Sized>(
     Ok(whole_entries::<T>(&bytes).to_vec())
 }
 
-/// The entries of a table; a last one that is cut off is left out.
+/// The entries of a table; a truncated last one is left out.
 fn whole_entries<T: object::Pod>(bytes: &[u8]) -> &[T] {
     let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
     slice_from_all_bytes(&bytes[..whole]).unwrap_or_default()

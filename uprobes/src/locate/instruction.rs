@@ -17,16 +17,16 @@ use iced_x86::{
 
 use crate::abi::{Argument, Register};
 
-/// Most bytes after the entry where a probe may go: a prologue is shorter.
+/// Most bytes from the entry to a probe: a prologue is shorter.
 const REACH_BYTES: usize = 64;
 /// Most bytes of a function that are searched for jumps back to its beginning.
 pub const FUNCTION_BYTES_MAX: u64 = 64 << 10;
-/// Bytes that are searched when the symbol has no size.
+/// Bytes searched if the symbol has no size.
 const UNSIZED_BYTES: usize = 512;
 /// Largest frame that a skipped instruction may make.
 const FRAME_BYTES_MAX: u64 = 32 << 10;
 
-/// What the running kernel can do.
+/// Abilities of the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Major and minor version.
@@ -57,33 +57,33 @@ pub enum EmulatedInstruction {
 pub enum NotEmulated {
     /// None of the first instructions is emulated.
     NoneInReach,
-    /// The function leaves before there is one.
+    /// The function ends before there is one.
     Leaves,
     /// An argument is overwritten before there is one.
     Overwritten(Register),
-    /// The stack pointer moves in a way that is not followed.
+    /// The stack pointer moves in a way that is not tracked.
     StackMoves,
     /// Arguments on the stack, or in memory, may be written before there is one.
     MemoryWritten,
-    /// The function jumps back to between its entry and there: calls would be counted more than once.
+    /// A later jump leads to a place between the entry and it: calls would be counted more than once.
     JumpedBackTo,
 }
 
-/// Where the probe goes.
+/// The place of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbePoint {
     /// Bytes after the function's entry.
     pub offset: u16,
-    /// Bytes by which the stack pointer is lower there than at the entry: arguments on the stack are so much farther.
+    /// Bytes by which the stack pointer is lower there than at the entry: arguments on the stack are that much farther.
     pub frame: u16,
-    /// How the kernel gets past the instruction.
+    /// How the kernel executes the instruction.
     pub cost: ProbeCost,
 }
 
-/// How the kernel gets past the probed instruction.
+/// How the kernel executes the probed instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeCost {
-    /// Cheaply.
+    /// Cheaply, by emulation.
     Emulated(EmulatedInstruction),
     /// By a single-step trap.
     Stepped(NotEmulated),
@@ -125,7 +125,7 @@ impl fmt::Display for ProbePoint {
 /// Why no instruction can be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoProbePoint {
-    /// The bytes are no instruction.
+    /// The bytes are not an instruction.
     #[error("there is no valid instruction")]
     NotAnInstruction,
     /// The kernel refuses the first instruction, and there is no other.
@@ -133,7 +133,7 @@ pub enum NoProbePoint {
     Refused,
 }
 
-/// Chooses. `code` begins at the entry and ends with the function, as far as its size is known; `sized` says whether.
+/// Chooses the instruction. `code` begins at the entry and ends with the function, if its size is known (`sized`).
 ///
 /// # Errors
 /// [`NoProbePoint`].
@@ -180,7 +180,7 @@ pub fn choose(
     Ok(ProbePoint { offset: 0, frame: 0, cost: ProbeCost::Stepped(because) })
 }
 
-/// What has happened to the arguments by the instructions that were passed over.
+/// Effect of the skipped instructions on the arguments.
 struct Walk {
     needed: Vec<Register>,
     stack_needed: bool,
@@ -203,12 +203,12 @@ impl Walk {
     }
 
     /// From 6.18 on, kernels turn a probed NOP of five bytes into a call, which (until 7.1) writes below the stack
-    /// pointer; where a function has stored something there, that would be lost.
+    /// pointer; data that a function has stored there would be lost.
     fn allows(&self, emulated: EmulatedInstruction, bytes: &[u8]) -> bool {
         !(emulated == EmulatedInstruction::LongNop && bytes.len() == 5 && self.stored)
     }
 
-    /// Passes over an instruction, if the arguments are still where they were after it.
+    /// Skips an instruction, if the arguments are unchanged after it.
     fn skip(&mut self, instruction: &Instruction) -> Result<(), NotEmulated> {
         if instruction.flow_control() != FlowControl::Next {
             return Err(NotEmulated::Leaves);
@@ -235,7 +235,7 @@ impl Walk {
             let base = memory.base().full_register();
             let above = base == iced_x86::Register::RSP
                 && memory.displacement().cast_signed() < self.frame.cast_signed();
-            // A store into the own frame leaves the caller's memory alone; any other may hit an argument.
+            // A store into the own frame leaves the caller's memory alone; any other may overwrite an argument.
             if !above && (self.stack_needed || self.needed.iter().any(|register| register.iced() == base)) {
                 return Err(NotEmulated::MemoryWritten);
             }
@@ -248,7 +248,7 @@ impl Walk {
     }
 }
 
-/// Bytes by which an instruction that makes a frame moves the stack pointer down.
+/// Bytes by which a frame-allocating instruction moves the stack pointer down.
 fn frame_of(instruction: &Instruction) -> Option<u64> {
     let is_rsp = |operand: u32| {
         instruction.op_kind(operand) == OpKind::Register
@@ -275,7 +275,7 @@ fn emulated(bytes: &[u8], kernel: Kernel) -> Option<EmulatedInstruction> {
     }
 }
 
-/// The forms of NOP that assemblers write and the kernel compares with; longer ones have a prefix that it refuses.
+/// The forms of NOP that assemblers write and the kernel recognizes; longer ones have a prefix that it refuses.
 const LONG_NOPS: [&[u8]; 7] = [
     &[0x0f, 0x1f, 0x00],
     &[0x0f, 0x1f, 0x40, 0x00],
@@ -292,7 +292,7 @@ fn is_refused(bytes: &[u8], instruction: &Instruction) -> bool {
         .iter()
         .take_while(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3));
     let bad_prefix = prefixes.clone().any(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0xf0));
-    // A branch with an operand size prefix means different things to different vendors.
+    // Vendors interpret a branch with an operand size prefix differently.
     let is_branch = !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::Return);
     let bad_branch = is_branch && prefixes.clone().any(|b| *b == 0x66);
     bad_prefix
@@ -304,7 +304,7 @@ fn is_refused(bytes: &[u8], instruction: &Instruction) -> bool {
         )
 }
 
-/// True when a direct jump of the function leads to after its entry, up to and including `to`.
+/// True if a direct jump of the function leads to a place after its entry, up to and including `to`.
 fn is_jumped_to(code: &[u8], sized: bool, to: usize) -> bool {
     let code = if sized { code } else { &code[..code.len().min(UNSIZED_BYTES)] };
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
@@ -397,7 +397,7 @@ mod tests {
         let code = [0x48, 0x83, 0xec, 0x58, 0xe8, 0, 0, 0, 0];
         let point = choose(&code, true, &arguments(&[Location::Stack(8)]), OLD).unwrap();
         assert_eq!((point.offset, point.frame), (4, 0x58));
-        // mov %rax, 8(%rsp) before it could be the argument; after it, it is in the own frame.
+        // mov %rax, 8(%rsp): before the frame it could hit an argument; after it, it is in the own frame.
         let store = [0x48, 0x89, 0x44, 0x24, 0x08];
         let stack = arguments(&[Location::Stack(8)]);
         let before = [&store[..], &code].concat();

@@ -14,14 +14,14 @@ use deepctx_address_space::maps::{self, Backing, DeviceNumber, LineFilter, Mappi
 use deepctx_address_space::{Avma, FileOffset, NoSymbol};
 use deepctx_events::Family;
 
-/// Which file it is: device and inode, and the path beside them, because inode numbers are used again.
+/// Identity of a file: device and inode, and also the path, because inode numbers are reused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
     /// Device of its file system.
     pub device: DeviceNumber,
     /// Inode number.
     pub inode: u64,
-    /// Path as its first user names it.
+    /// Path according to its first user.
     pub path: PathBuf,
 }
 
@@ -35,7 +35,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// A file that no process needs to have mapped.
+    /// A file that need not be mapped by any process.
     ///
     /// # Errors
     /// There is no such file.
@@ -44,7 +44,7 @@ impl Library {
         let metadata = fs::metadata(&path)?;
         let device = device_number(metadata.dev());
         let mapping = Mapping {
-            // No address: the file is reached by its path.
+            // No address: the file is accessed by its path.
             begin: Avma(0),
             end: Avma(0),
             offset: FileOffset(0),
@@ -59,7 +59,7 @@ impl Library {
         Ok(Self { pid: std::process::id(), mapping })
     }
 
-    /// Which file it is.
+    /// Identity of the file.
     pub fn key(&self) -> FileKey {
         let Mapping { device, inode, .. } = self.mapping;
         FileKey { device, inode, path: self.mapping.path().to_owned() }
@@ -76,7 +76,7 @@ impl Library {
         self.mapping.path().file_name().is_some_and(|name| super::collector::is_named(name.as_bytes()))
     }
 
-    /// Opens that very file.
+    /// Opens exactly that file.
     ///
     /// # Errors
     /// A reason of the file system.
@@ -84,8 +84,8 @@ impl Library {
         maps::open(self.pid, &self.mapping)
     }
 
-    /// A path by which another process reaches that very file while this one lives: below its root, where containers
-    /// differ; by `map_files`, where the path leads elsewhere by now.
+    /// A path for other processes to exactly that file, valid while this process lives: below its root, since
+    /// containers differ; or through `map_files`, if the path leads elsewhere by now.
     pub fn attach_path(&self) -> PathBuf {
         let path = self.mapping.path();
         let below_root = Path::new("/proc").join(self.pid.to_string()).join("root");
@@ -108,7 +108,7 @@ const fn device_number(device: u64) -> DeviceNumber {
     DeviceNumber { major: major as u32, minor: minor as u32 }
 }
 
-/// True when a process sees the files that this one sees.
+/// True if a process has the same root file system as this one.
 fn same_root(pid: u32) -> bool {
     let root = |path: &str| fs::metadata(path).map(|m| (m.dev(), m.ino()));
     let namespace = |path: &str| fs::read_link(path).ok();

@@ -15,36 +15,36 @@ use crate::row::Version;
 /// Why a function of the catalogue gets no probe in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoProbe {
-    /// Everything that the library exports is older than this function.
+    /// All exports of the library are older than this function.
     NewerThanLibrary {
-        /// The newest version of which the library exports something.
+        /// The newest version of its exports.
         library: Version,
     },
-    /// The library is new enough, and has no such symbol.
+    /// The library is new enough, but has no such symbol.
     NotExported,
     /// The runtime is linked into the file, and its symbols were stripped.
     Stripped,
     /// The symbol exists with the parameters of another major version.
     OtherMajor,
-    /// The parameters changed between versions, and the symbol does not say its version.
+    /// The parameters changed between versions, and the symbol is not versioned.
     VersionUnknown,
-    /// The symbol stands for a function that is chosen at run time (`STT_GNU_IFUNC`).
+    /// The symbol is a function chosen at run time (`STT_GNU_IFUNC`).
     Indirect,
     /// The symbol is not in an executable segment of the file.
     NotCode,
-    /// The bytes at the symbol are no instruction.
+    /// The bytes at the symbol are not an instruction.
     NotAnInstruction,
-    /// The kernel refuses probes on the instruction at the entry, and nothing later will do.
+    /// The kernel refuses probes on the instruction at the entry, and no later one is suitable.
     Refused,
     /// More symbols of this name than are probed.
     TooMany,
-    /// The same call is seen again in a lower library, where it is counted.
+    /// The same call appears again in a lower library, where it is counted.
     SeenAgainIn(Family),
-    /// The code from which offsets are read has another form than any that is known.
+    /// The code from which offsets are read has an unknown form.
     NotCalibrated,
     /// The file has no USDT probe of this name.
     NotMarked,
-    /// The file could not be read, or is no ELF file.
+    /// The file could not be read, or is not an ELF file.
     File(NoSymbol),
 }
 

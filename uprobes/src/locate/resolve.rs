@@ -13,7 +13,7 @@ use super::thread_local;
 use crate::abi::{Argument, Location};
 use crate::row::{Name, Row, Version};
 
-/// Bytes of code that are read when the symbol has no size.
+/// Bytes of code read if the symbol has no size.
 const UNSIZED_BYTES: u64 = 512;
 
 /// A function in a file, and where to probe it.
@@ -21,35 +21,35 @@ const UNSIZED_BYTES: u64 = 512;
 pub struct LocatedFunction {
     /// Stated address of the function.
     pub svma: Svma,
-    /// Where the function begins in the file.
+    /// File offset of the function.
     pub entry: FileOffset,
     /// Version of the symbol, if it has one.
     pub version: Option<Box<str>>,
-    /// The symbol is exported; else it was found in the static table.
+    /// The symbol is exported; otherwise it was found in the static table.
     pub exported: bool,
     /// The instruction to probe.
     pub point: ProbePoint,
 }
 
 impl LocatedFunction {
-    /// Where the probe goes in the file.
+    /// File offset of the probe.
     pub fn probe(&self) -> FileOffset {
         FileOffset(self.entry.0 + u64::from(self.point.offset))
     }
 }
 
-/// What a file has of one name of a row.
+/// Result for one name of a row in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution<'r> {
     /// The row.
     pub row: &'r Row,
     /// The name.
     pub name: &'r Name,
-    /// One function for each definition, at least one; or why there is none.
+    /// One function for each definition, at least one; or the reason why there is none.
     pub functions: Result<Vec<LocatedFunction>, NoProbe>,
 }
 
-/// Looks for every name of `rows` in a file.
+/// Resolves every name of `rows` in a file.
 pub fn resolve<'r, S: ByteSource + ?Sized>(
     image: &Image<'_, S>,
     rows: impl IntoIterator<Item = &'r Row>,
@@ -78,7 +78,7 @@ pub fn resolve<'r, S: ByteSource + ?Sized>(
         .collect()
 }
 
-/// The newest version of which something is there, for each family: the age of a library, by evidence.
+/// The newest version of which an export exists, for each family: a lower bound of a library's version.
 fn newest(named: &[(&Row, &Name)], found: &[Vec<Symbol>]) -> Vec<(Family, Version)> {
     let mut newest: Vec<(Family, Version)> = Vec::new();
     for ((row, name), symbols) in named.iter().zip(found) {
@@ -93,7 +93,7 @@ fn newest(named: &[(&Row, &Name)], found: &[Vec<Symbol>]) -> Vec<(Family, Versio
     newest
 }
 
-/// True when a symbol has the parameters of a row that holds for one major version only.
+/// True if a symbol has the parameters of a row that applies to one major version only.
 fn is_of(name: &Name, symbol: &Symbol) -> bool {
     name.major.is_none_or(|major| {
         let version = symbol.version.as_deref().and_then(|version| version.rsplit_once('.'));
@@ -101,7 +101,7 @@ fn is_of(name: &Name, symbol: &Symbol) -> bool {
     })
 }
 
-/// One function for each symbol that a row's name has, or why there is none.
+/// One function for each symbol of a row's name, or the reason why there is none.
 fn functions<S: ByteSource + ?Sized>(
     image: &Image<'_, S>,
     row: &Row,
@@ -158,12 +158,12 @@ fn function<S: ByteSource + ?Sized>(
     Ok(LocatedFunction { svma, entry, version, exported, point: point? })
 }
 
-/// Whether the runtime is linked into a file that is not the runtime.
+/// Whether the runtime is linked into another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkedRuntime {
-    /// It is, and its symbols are there.
+    /// It is, and its symbols are present.
     Present,
-    /// The file has device code and no runtime beside it, so it must be inside; its symbols were stripped.
+    /// The file has device code and no separate runtime, so it must be inside; its symbols were stripped.
     Stripped,
     /// It is not.
     Absent,

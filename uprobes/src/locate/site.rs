@@ -22,13 +22,13 @@ pub struct Site {
     pub version: Option<Box<str>>,
     /// Stated address of the function.
     pub svma: Svma,
-    /// Where the function begins in the file: where a probe on its return is attached.
+    /// File offset of the function, where a probe on its return is attached.
     pub entry: FileOffset,
-    /// Where the probe goes in the file.
+    /// File offset of the probe.
     pub offset: FileOffset,
-    /// Which instruction that is, and why.
+    /// The probed instruction, and why it was chosen.
     pub point: ProbePoint,
-    /// Where a counter is in the file that must be above zero for the instruction to be reached (a USDT semaphore).
+    /// File offset of a counter that must be above zero for the instruction to be reached (a USDT semaphore).
     pub counter: Option<FileOffset>,
 }
 
@@ -44,31 +44,31 @@ pub struct MissingProbe {
 }
 
 impl MissingProbe {
-    /// A row that was not looked for by name.
+    /// A row that was not searched for by name.
     pub(crate) fn of(row: Row, because: NoProbe) -> Self {
         let symbol = row.names.first().map_or_else(String::new, |name| name.symbol.clone().into_owned());
         Self { row, symbol, because }
     }
 }
 
-/// What is to be probed in one file.
+/// Probes of one file.
 #[derive(Debug, Default)]
 pub(crate) struct ProbePlan {
-    /// Functions to be found by their symbols.
+    /// Functions to be resolved by their symbols.
     pub(crate) rows: Vec<Row>,
     /// Probes whose instruction is known already.
     pub(crate) sites: Vec<Site>,
-    /// What cannot be probed.
+    /// Functions that cannot be probed.
     pub(crate) missing: Vec<MissingProbe>,
 }
 
 impl ProbePlan {
-    /// Functions to be found by their symbols.
+    /// Functions to be resolved by their symbols.
     pub(crate) fn of_rows(rows: impl IntoIterator<Item = Row>) -> Self {
         Self { rows: rows.into_iter().collect(), ..Self::default() }
     }
 
-    /// Adds rows, or that each of `unplaced` is missing.
+    /// Adds rows, or marks each of `unplaced` as missing.
     pub(crate) fn add(&mut self, rows: Result<Vec<Row>, NoProbe>, unplaced: impl FnOnce() -> Vec<Row>) {
         match rows {
             Ok(rows) => self.rows.extend(rows),

@@ -11,23 +11,23 @@ use super::instruction::{EmulatedInstruction, ProbeCost, ProbePoint};
 /// Instructions before the call: a landing pad, one that makes a frame, the argument.
 const BEFORE_CALL_MAX: usize = 4;
 
-/// The instruction of such a function to probe: its call, before which the module's index is in the first argument's
-/// register.
+/// The instruction of such a function to probe: its call, before which the first argument's register points to the
+/// module's `tls_index`.
 pub(crate) fn probe_point(code: &[u8]) -> Option<ProbePoint> {
     let Accessor { call, frame, .. } = Accessor::of(code, 0)?;
     Some(ProbePoint { offset: call, frame, cost: ProbeCost::Emulated(EmulatedInstruction::Call) })
 }
 
-/// What a function does that reads a variable of the thread.
+/// The facts about a function that reads a thread-local variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accessor {
-    /// Bytes to its call of `__tls_get_addr`.
+    /// Offset of its call of `__tls_get_addr`.
     call: u16,
     /// Bytes by which the stack pointer is lower there.
     frame: u16,
-    /// Stated address of what it passes: the `tls_index` of the module.
+    /// Stated address of the argument: the `tls_index` of the module.
     pub(crate) module: u64,
-    /// Where the variable is in the module's block.
+    /// Offset of the variable in the module's block.
     pub(crate) offset: i16,
 }
 
@@ -56,7 +56,7 @@ impl Accessor {
                 {
                     module = Some(instruction.ip_rel_memory_address());
                 }
-                // Without prefixes, which the kernel would step over: the form for a variable among others of its
+                // Without prefixes, which the kernel would single-step: the form for a variable among others of its
                 // module.
                 Mnemonic::Call if instruction.code() == Code::Call_rel32_64 && instruction.len() == 5 => {
                     let (module, call) = (module?, u16::try_from(at).ok()?);
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// `get_and_increment` and `currentThreadId` of PyTorch 2.15.0, at the addresses that the file states.
+    /// `get_and_increment` and `currentThreadId` of PyTorch 2.15.0, at their stated addresses.
     const GET_AND_INCREMENT: (u64, &[u8]) = (
         0x195_8090,
         &[
@@ -116,7 +116,7 @@ mod tests {
             ("mov %fs:0x10,%rax; ret", &[0x64, 0x48, 0x8b, 0x04, 0x25, 0x10, 0, 0, 0, 0xc3]),
             ("lea 0(%rip),%rdi; ret", &[0x48, 0x8d, 0x3d, 0, 0, 0, 0, 0xc3]),
             ("call without an argument", &[0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x40, 0x10]),
-            // The form for a variable alone: `data16 lea; data16 data16 rex.W call`.
+            // The form for a single variable: `data16 lea; data16 data16 rex.W call`.
             (
                 "prefixes",
                 &[

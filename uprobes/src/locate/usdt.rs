@@ -22,7 +22,7 @@ use crate::abi::{Location, Register};
 const SECTION_BYTES_MAX: u64 = 1 << 20;
 /// Most probes of a file.
 pub const PROBES_MAX: usize = 4096;
-/// Most arguments of a probe: the macros that make notes take no more.
+/// Most arguments of a probe: the macros that make notes allow no more.
 const ARGUMENTS_MAX: usize = 12;
 const OWNER: &[u8] = b"stapsdt\0";
 const TYPE: u32 = 3;
@@ -30,19 +30,19 @@ const TYPE: u32 = 3;
 /// One instruction of a USDT probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsdtProbe {
-    /// Who defined the probe.
+    /// Definer of the probe.
     pub provider: String,
     /// Its name.
     pub name: String,
     /// Stated address of the instruction.
     pub at: Svma,
-    /// Stated address of the counter that must be above zero for the instruction to be reached; `None` when there is
+    /// Stated address of the counter that must be above zero for the instruction to be reached; `None` if there is
     /// none.
     pub semaphore: Option<Svma>,
-    /// How each argument is read there; `None` where that is beyond what a probe can do (a constant, a sum of
-    /// registers, a vector register).
+    /// Location of each argument there; `None` if a probe cannot read it (a constant, a sum of registers, a vector
+    /// register).
     pub arguments: Vec<Option<(Scalar, Location)>>,
-    /// Where the section `.stapsdt.base` was when the note was made.
+    /// Address of the section `.stapsdt.base` when the note was made.
     base: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct UsdtProbe {
 pub fn probes<S: ByteSource + ?Sized>(image: &Image<'_, S>) -> Vec<UsdtProbe> {
     let Some((_, section)) = image.section(".note.stapsdt", SECTION_BYTES_MAX) else { return Vec::new() };
     let mut probes = parse(&section);
-    // Tools that move a file's segments do not know these notes: the section shows by how much.
+    // Tools that move a file's segments do not update these notes: the section shows the distance.
     if let Some((base, _)) = image.section(".stapsdt.base", SECTION_BYTES_MAX) {
         for probe in probes.iter_mut().filter(|probe| probe.base != 0) {
             let moved = base.0.wrapping_sub(probe.base);
@@ -61,7 +61,7 @@ pub fn probes<S: ByteSource + ?Sized>(image: &Image<'_, S>) -> Vec<UsdtProbe> {
     probes
 }
 
-/// The probes in the bytes of a section; what follows a damaged note is left out, and so is a duplicate.
+/// The probes in the bytes of a section; everything after a damaged note is left out, and so are duplicates.
 pub fn parse(section: &[u8]) -> Vec<UsdtProbe> {
     let mut probes: Vec<UsdtProbe> = Vec::new();
     let mut seen = HashSet::new();
@@ -80,7 +80,7 @@ pub fn parse(section: &[u8]) -> Vec<UsdtProbe> {
     probes
 }
 
-/// A note of an ELF file, and what follows it.
+/// A note of an ELF file, and the bytes after it.
 struct Note<'a> {
     owner: &'a [u8],
     kind: u32,
@@ -122,7 +122,7 @@ fn probe(body: &[u8]) -> Option<UsdtProbe> {
     })
 }
 
-/// Where an argument is, as assemblers write it: `-8@%rbp`, `4@16(%rsp)`.
+/// Location of an argument in assembler notation: `-8@%rbp`, `4@16(%rsp)`.
 pub fn argument(text: &str) -> Option<(Scalar, Location)> {
     let (size, operand) = text.split_once('@')?;
     let (signed, size) = size.strip_prefix('-').map_or((false, size), |size| (true, size));
@@ -157,7 +157,7 @@ fn number(text: &str) -> Option<i32> {
     Some(if negative { -value } else { value })
 }
 
-/// The register that one of its parts belongs to, and how many bits above its lowest the part begins.
+/// The register that a part belongs to, and the shift of the part within it.
 fn part(name: &str) -> Option<(Register, u8)> {
     if let Some(register) = Register::named(name) {
         return Some((register, 0));
@@ -192,14 +192,14 @@ mod tests {
             let expect = expect.map(|(bytes, signed, place)| (bytes, signed, place.to_owned()));
             assert_eq!(found, expect, "{text}");
         };
-        // As they are in libc10_cuda.so of PyTorch 2.15.
+        // From libc10_cuda.so of PyTorch 2.15.
         check("-8@%rbp", Some((8, true, "rbp")));
         check("-1@%al", Some((1, true, "rax")));
         check("-8@56(%rsp)", Some((8, true, "[rsp+56]")));
         check("-8@-56(%rbp)", Some((8, true, "[rbp-56]")));
         check("-1@%dl", Some((1, true, "rdx")));
         check("-8@%r12", Some((8, true, "r12")));
-        // Others that assemblers write.
+        // Other forms.
         check("4@%r10d", Some((4, false, "r10")));
         check("2@%r9w", Some((2, false, "r9")));
         check("1@%r8b", Some((1, false, "r8")));

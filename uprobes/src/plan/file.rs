@@ -20,7 +20,7 @@ use crate::locate::resolve::{LinkedRuntime, Resolution, linked_runtime, resolve}
 use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::row::Row;
 
-/// Which of two layers that see the same call get a probe.
+/// Which of two layers of the same call get a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layers {
     /// Only the lowest: one call is one event.
@@ -30,14 +30,14 @@ pub enum Layers {
     All,
 }
 
-/// What a file is to the plan.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// A library of the catalogue, by its name.
     Library(Family),
     /// A file with the CUDA runtime linked into it.
     RuntimeInside,
-    /// Only a user's rows name it.
+    /// Matched only by a user's rows.
     User,
     /// Our own collector.
     Collector,
@@ -48,7 +48,7 @@ pub enum Contents {
 pub struct PlannedFile {
     /// Its number in the planner.
     pub id: PlanId,
-    /// The file, as its first user has it.
+    /// The file, as mapped by its first user.
     pub library: Library,
     /// What it is to the plan.
     pub contents: Contents,
@@ -56,18 +56,18 @@ pub struct PlannedFile {
     pub pids: Vec<u32>,
     /// Its probes, by offset in the file.
     pub sites: Vec<Site>,
-    /// What it does not have.
+    /// Functions without a probe.
     pub missing: Vec<MissingProbe>,
     /// Of a collector: its messages, or why it cannot be used.
     pub collector: Option<Result<Collector, NoProbe>>,
 }
 
-/// What every file is searched for.
+/// Probes to search for in every file.
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) user: Vec<UserRow>,
     pub(super) layers: Layers,
-    /// Whether libraries of accelerators are.
+    /// Whether to search libraries of accelerators.
     pub(super) accelerators: bool,
     pub(super) request: ProbeRequest,
     pub(super) kernel: Kernel,
@@ -89,7 +89,7 @@ impl Search {
         }
     }
 
-    /// The plan for a file; `None` when nothing is searched for in it.
+    /// The plan for a file; `None` if nothing is searched for in it.
     pub(super) fn plan(&self, library: Library) -> Option<PlannedFile> {
         let file = library.open().map_err(NoProbe::File);
         let image = file.as_ref().map_err(|because| *because);
@@ -143,7 +143,7 @@ impl Search {
         Some(planned)
     }
 
-    /// What is searched for in a library of the catalogue; `None` when it has none of it, and nothing is to be said.
+    /// The plan for a library of the catalogue; `None` if it has no functions of it and needs no report.
     fn library(&self, family: Family, image: ParsedImage<'_, '_>) -> Option<ProbePlan> {
         Some(match family {
             Family::Torch => self.libtorch_cpu(image),
@@ -171,7 +171,7 @@ impl Search {
         })
     }
 
-    /// What meets the requests that need `libtorch_cpu.so`.
+    /// The probes for requests that need `libtorch_cpu.so`.
     fn libtorch_cpu(&self, image: ParsedImage<'_, '_>) -> ProbePlan {
         let mut plan = ProbePlan::default();
         if self.request.backward {
@@ -192,8 +192,8 @@ impl Search {
         plan
     }
 
-    /// The rows for ranges that a file has, if they are requested. The others are not called missing: what was compiled
-    /// into a library is any part of them.
+    /// The rows for ranges that a file has, if requested. The others are not reported as missing: a library may have
+    /// any part of them compiled in.
     fn ranges(&self, family: Family, image: &Image<'_, File>) -> Vec<Row> {
         if !self.request.ranges {
             return Vec::new();
@@ -213,14 +213,14 @@ fn of_family(family: Family) -> impl Iterator<Item = Row> {
 }
 
 impl PlannedFile {
-    /// This process has it no longer.
+    /// This process no longer maps it.
     pub(super) fn remove_process(&mut self, pid: u32) {
         if let Ok(at) = self.pids.binary_search(&pid) {
             self.pids.remove(at);
         }
     }
 
-    /// None of these rows was searched for.
+    /// Marks all of these rows as missing.
     fn add_missing(&mut self, rows: &[Row], because: NoProbe) {
         for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {
             let symbol = name.symbol.clone().into_owned();
@@ -228,7 +228,7 @@ impl PlannedFile {
         }
     }
 
-    /// Adds the functions of one name. Several names of one function are one probe: two would count every call twice.
+    /// Adds the functions of one name. Several names of one function get one probe: two would count every call twice.
     fn add(&mut self, resolution: Resolution<'_>, layers: Layers) {
         let Resolution { row, name, functions } = resolution;
         let symbol = name.symbol.clone().into_owned();

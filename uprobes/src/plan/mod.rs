@@ -17,16 +17,15 @@ use file::Search;
 pub use file::{Contents, Layers, PlannedFile};
 pub use request::{NotRecorded, ProbeRequest, missing};
 
-/// Most files that are remembered because they have nothing to probe: eight thousand processes with a few dozen files
-/// of their own each. Those that were not met for longest are forgotten first, and looked through again where they
-/// come back.
+/// Most files remembered as having nothing to probe: eight thousand processes with a few dozen files of their own each.
+/// Those not seen for the longest time are dropped first, and searched again if they come back.
 pub const FILES_MAX: usize = 1 << 18;
 
-/// Number of a planned file. Those of files that were removed are not given again.
+/// Number of a planned file. Numbers of removed files are not reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlanId(u64);
 
-/// Collects what to attach to, process by process; later calls only plan what is new.
+/// Plans what to attach to, process by process; later calls only plan new files.
 #[derive(Debug)]
 pub struct Planner {
     search: Search,
@@ -38,8 +37,8 @@ pub struct Planner {
     ids: u64,
 }
 
-/// Files without anything to probe, so that none is looked through at each scan: two generations, of which the older
-/// one goes when the younger is full.
+/// Files without anything to probe, so that they are not searched at each scan: two generations, of which the older one
+/// is dropped when the younger is full.
 #[derive(Debug, Default)]
 struct EmptyFiles {
     young: FxHashSet<FileKey>,
@@ -85,12 +84,12 @@ impl Planner {
         }
     }
 
-    /// Chooses what is searched for beside the user's rows.
+    /// Sets what to search for besides the user's rows.
     pub fn with_request(self, accelerators: bool, request: ProbeRequest) -> Self {
         Self { search: Search { accelerators, request, ..self.search }, ..self }
     }
 
-    /// Plans the files of a process, which has no others any more. Returns the numbers of those that are new.
+    /// Plans the files of a process, which no longer has any others. Returns the numbers of new ones.
     ///
     /// # Errors
     /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`].
@@ -120,7 +119,7 @@ impl Planner {
             if self.empty.contains(&key) {
                 continue;
             }
-            // Known before it is parsed: where that panics, and a caller goes on, it is not parsed again.
+            // Marked before it is parsed: if that panics and a caller continues, it is not parsed again.
             self.empty.insert(key.clone());
             if let Some(planned) = self.search.plan(library) {
                 self.empty.remove(&key);
@@ -141,7 +140,7 @@ impl Planner {
         }
     }
 
-    /// Forgets a file. Where a process has it, or maps it, it is planned anew.
+    /// Removes a file. If a process has it, or maps it later, it is planned again.
     pub fn remove(&mut self, id: PlanId) -> Option<PlannedFile> {
         let at = self.planned.binary_search_by_key(&id, |planned| planned.id).ok()?;
         let planned = self.planned.remove(at);
@@ -149,20 +148,20 @@ impl Planner {
         Some(planned)
     }
 
-    /// Takes a file for one without anything to probe, until it is retried.
+    /// Treats a file as having nothing to probe, until it is retried.
     pub fn shelve(&mut self, id: PlanId) {
         if let Some(planned) = self.remove(id) {
             self.empty.insert(planned.library.key());
         }
     }
 
-    /// Forgets that there is nothing to probe in a file.
+    /// Forgets that a file has nothing to probe.
     pub fn retry(&mut self, key: &FileKey) {
         self.empty.remove(key);
     }
 
-    /// Requests the tensors of these operators, too. Returns what is to be added to files that were planned before;
-    /// those of later ones are in their plans.
+    /// Also requests the tensors of these operators. Returns the additions to files planned before; plans of later
+    /// files include them.
     pub fn request_tensors(&mut self, names: Vec<String>) -> Vec<PlannedFile> {
         let known = &mut self.search.request.tensors;
         let new: Vec<String> = names.into_iter().filter(|name| !known.contains(name)).collect();
@@ -183,13 +182,13 @@ impl Planner {
         &self.planned
     }
 
-    /// One of them; `None` when it was removed.
+    /// One of them; `None` if it was removed.
     pub fn get(&self, id: PlanId) -> Option<&PlannedFile> {
         let at = self.planned.binary_search_by_key(&id, |planned| planned.id).ok()?;
         self.planned.get(at)
     }
 
-    /// One of them, to be changed.
+    /// One of them, mutable.
     pub fn get_mut(&mut self, id: PlanId) -> Option<&mut PlannedFile> {
         let at = self.planned.binary_search_by_key(&id, |planned| planned.id).ok()?;
         self.planned.get_mut(at)
@@ -223,7 +222,7 @@ mod tests {
         for inode in 0..half {
             empty.insert(key(inode));
         }
-        // Met again in the second generation: it stays.
+        // Seen again in the second generation: it stays.
         empty.insert(key(half));
         assert!(empty.contains(&key(0)));
         for inode in half..2 * half {

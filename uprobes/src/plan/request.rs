@@ -7,22 +7,22 @@
 use deepctx_common::reasons;
 use deepctx_events::{Event, OperatorEvent, RangeEvent, TensorEvent};
 
-/// What is requested of frameworks and of the program itself.
+/// Data requested from frameworks and from the program itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRequest {
-    /// Which operator an autograd node belongs to.
+    /// The operator of each autograd node.
     pub backward: bool,
-    /// Which named ranges of the program a thread is in, and the training steps that follow from them.
+    /// Named ranges that a thread is in, and the training steps derived from them.
     pub ranges: bool,
-    /// Who allocated the memory of tensors.
+    /// The allocating context of tensor memory.
     pub memory: bool,
-    /// Who started the parallel region that a thread of OpenMP works for.
+    /// The caller of the parallel region that an OpenMP thread works for.
     pub openmp: bool,
-    /// Which operators begin, within which.
+    /// Beginnings of operators, and their nesting.
     pub operators: bool,
     /// Operators whose tensors are recorded, as schemas name them: `aten::addmm`; without an overload all of them.
     pub tensors: Vec<String>,
-    /// More of these will be added, once it is known which take most time.
+    /// More of these will be added, once the most expensive operators are known.
     pub more_tensors: bool,
 }
 
@@ -45,7 +45,7 @@ impl ProbeRequest {
 
 reasons! {
     class Unprobed, page "probes.md";
-    /// What a profile lacks where what was requested cannot be probed.
+    /// Data that a profile lacks if a request cannot be fulfilled.
     pub enum NotRecorded {
         Backward, "backward-not-probed", "the backward pass stays where it runs";
         Ranges, "ranges-not-probed", "ranges and training steps are not recorded";
@@ -58,7 +58,7 @@ reasons! {
     }
 }
 
-/// What a profile lacks where this event cannot be probed; `None` of an event that no request needs.
+/// The data that a profile lacks if this event cannot be probed; `None` for an event that no request needs.
 pub fn missing(event: Event) -> Option<NotRecorded> {
     match event {
         Event::Autograd(_) => Some(NotRecorded::Backward),

@@ -28,7 +28,7 @@ const THREAD: &str = "_ZN2at14RecordFunction15currentThreadIdEv";
 const DEPENDENCIES: &str = "_ZN5torch8autograd6Engine20compute_dependenciesEPNS0_4NodeERNS0_9GraphTaskEm";
 const EVALUATE: &str = "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeE\
                         RNS0_11InputBufferERKS2_INS0_10ReadyQueueEE";
-/// From 2.13 or 2.14 on nodes are counted by `c10::intrusive_ptr`, before by `std::shared_ptr`.
+/// From 2.13 or 2.14 on nodes are counted by `c10::intrusive_ptr`, before that by `std::shared_ptr`.
 const EXECUTE: [&str; 2] = [
     "_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEEN3c1013intrusive_ptrI\
      NS0_4NodeENS7_6detail34intrusive_target_default_null_typeIS9_EEEEONS0_11InputBufferE",
@@ -36,9 +36,9 @@ const EXECUTE: [&str; 2] = [
      11InputBufferE",
 ];
 
-/// Bytes of a function that are read: the accessors have about forty, and the comparison is about 170 into its own.
+/// Bytes of a function that are read: accessors have some forty, and the comparison is about 170 into its function.
 const CODE_BYTES_MAX: u64 = 512;
-/// Where `topological_nr_` can be: after the virtual table, a count of references and a number of eight bytes at least.
+/// Possible offsets of `topological_nr_`: after a virtual table, a reference count and eight bytes, at least.
 const TOPOLOGICAL: std::ops::RangeInclusive<u32> = 0x18..=0x40;
 
 /// The rows for this library.
@@ -99,7 +99,7 @@ pub(crate) fn rows<S: ByteSource + ?Sized>(image: &Image<'_, S>) -> Result<Vec<R
     ])
 }
 
-/// The rows without what only the file shows, to say what is missing.
+/// The rows without the facts that only the file has, for reporting what is missing.
 pub(crate) fn unplaced() -> Vec<Row> {
     [
         (Event::Autograd(AutogradEvent::NodeCreated), SEQUENCE),
@@ -110,7 +110,7 @@ pub(crate) fn unplaced() -> Vec<Row> {
     .into()
 }
 
-/// Where the number is that is compared, without a sign, with an argument, when there is one such comparison.
+/// Offset of the number that is compared, unsigned, with an argument, if there is exactly one such comparison.
 fn compared(code: &[u8]) -> Option<i32> {
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Around the comparison in `compute_dependencies` of PyTorch 2.15.0.
+    /// The code around the comparison in `compute_dependencies` of PyTorch 2.15.0.
     const COMPARISON: &[u8] = &[
         0x4c, 0x39, 0xe2, 0x0f, 0x84, 0x78, 0x05, 0, 0, 0x49, 0x8b, 0x5c, 0x24, 0xf8, 0x48, 0x8b, 0x7c, 0x24,
         0x10, 0x49, 0x83, 0xec, 0x08, 0xb8, 1, 0, 0, 0, 0xc6, 0x43, 0x20, 0x01, 0x48, 0x39, 0x7b, 0x18, 0x72,
@@ -163,10 +163,10 @@ mod tests {
 
     #[test]
     fn code_of_another_form_gives_nothing() {
-        // Two fields are compared: which is meant?
+        // Two fields are compared: ambiguous.
         let two = [COMPARISON, &[0x48, 0x39, 0x7b, 0x20, 0x72, 0xda]].concat();
         assert_eq!(compared(&two), None);
-        // A field of the frame, a signed comparison, a field where none can be.
+        // A field of the frame, a signed comparison, a field at an impossible offset.
         for code in [
             [0x48, 0x39, 0x7c, 0x24, 0x18, 0x72],
             [0x48, 0x39, 0x7b, 0x18, 0x7c, 0],

@@ -20,25 +20,25 @@ use crate::abi::Register;
 
 /// Offsets of the keys in the implementation of a tensor, by version.
 pub(super) const KEYS: [i16; 3] = [0xb8, 0xb0, 0xa8];
-/// Offset of the flag in an optional tensor that says whether it is present.
+/// Offset of the presence flag in an optional tensor.
 pub(super) const PRESENT: i16 = 8;
-/// Where a list of several kinds says which it is (`c10::IListRef`: a union of 16 bytes, then the tag; 1.13 to 2.15).
+/// Offset of the tag of a list of several kinds (`c10::IListRef`: a union of 16 bytes, then the tag; 1.13 to 2.15).
 const TAG: u64 = 16;
 
-/// What a function's code reads of its arguments.
+/// Reads of arguments in a function's code.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ArgumentReads {
     /// The registers at its entry through which keys are read, and how many pointers are in between.
     pub(super) reads: Vec<(Register, u8)>,
-    /// Where the keys are. `None` when nothing, or more than one place, is read.
+    /// Offset of the keys. `None` if no offset, or more than one, is read.
     pub(super) keys: Option<i16>,
     /// The registers at its entry through which the code checks whether an optional tensor is present.
     pub(super) presence_checks: Vec<Register>,
-    /// Where a list of several kinds is known to be an array.
+    /// The jump at which a list of several kinds is known to be an array.
     pub(super) array: Option<ArrayBranch>,
 }
 
-/// A conditional jump that is reached exactly when a list of several kinds is an array.
+/// A conditional jump that is reached exactly if a list of several kinds is an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ArrayBranch {
     /// The register at the function's entry with the list's address.
@@ -53,7 +53,7 @@ pub(super) struct ArrayBranch {
     pub(super) items: Register,
 }
 
-/// Where a value is while it is tracked.
+/// Location of a tracked value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Slot {
     Register(Iced),
@@ -61,7 +61,7 @@ enum Slot {
     Frame(i64),
 }
 
-/// A value that is tracked: an argument, or what it points to, or what that points to.
+/// A tracked value: an argument, or one reached from it through pointers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TrackedValue {
     /// The register at the entry.
@@ -76,21 +76,21 @@ const CHANGED_BY_CALLS: [Iced; 9] =
 /// Most pointers that are followed: list, array, tensor.
 const DEPTH_MAX: u8 = 2;
 
-/// What is known of a list's tag.
+/// State of a list's tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ListTag {
     #[default]
     Nothing,
-    /// It is in this register, that of the list in that one.
+    /// Loaded into this register, from the list in that one.
     In(Iced, Register),
-    /// It was compared with zero just now.
+    /// Just compared with zero.
     Compared(Iced, Register),
-    /// It is zero: an array.
+    /// Known to be zero: an array.
     Zero(Register),
 }
 
 impl ArgumentReads {
-    /// Tracks the arguments through the straight part of a function.
+    /// Tracks the arguments through the straight-line part of a function.
     pub(super) fn of(code: &[u8]) -> Self {
         let mut dataflow = Dataflow::new();
         let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
@@ -120,7 +120,7 @@ struct Dataflow {
     values: FxHashMap<Slot, TrackedValue>,
     /// Bytes by which the stack pointer is lower than at the entry.
     depth: i64,
-    /// The same of the frame pointer, once there is one.
+    /// The same for the frame pointer, once there is one.
     frame: Option<i64>,
     read: Vec<(TrackedValue, i16)>,
     presence_checks: Vec<Register>,
@@ -146,7 +146,7 @@ impl Dataflow {
         }
     }
 
-    /// Visits one instruction; false when the frame cannot be tracked any further.
+    /// Visits one instruction; false if the frame can no longer be tracked.
     fn visit(&mut self, instruction: &Instruction) -> bool {
         let value = self.value_read(instruction);
         self.visit_checks(instruction);
@@ -159,7 +159,7 @@ impl Dataflow {
                 self.depth = self.depth.wrapping_sub(8);
                 self.forget(instruction.op0_register());
             }
-            // 128 bytes are taken by adding as many below zero, which is shorter.
+            // Allocating 128 bytes by adding -128 is the shorter encoding.
             _ if matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Add)
                 && is_rsp(instruction.op0_register()) =>
             {
@@ -178,7 +178,7 @@ impl Dataflow {
         true
     }
 
-    /// A constant is added to the stack pointer, or subtracted from it; false when it is no constant.
+    /// Adds a constant to the stack pointer, or subtracts one; false if it is not a constant.
     fn move_stack(&mut self, instruction: &Instruction) -> bool {
         let Ok(bytes) = instruction.try_immediate(1) else { return false };
         let bytes = bytes.cast_signed();
@@ -202,7 +202,7 @@ impl Dataflow {
         }
     }
 
-    /// Some other instruction writes registers; false when the stack pointer is among them.
+    /// Another instruction writes registers; false if the stack pointer is among them.
     fn overwrite(&mut self, instruction: &Instruction) -> bool {
         let writes = |access| {
             matches!(
@@ -220,12 +220,12 @@ impl Dataflow {
         true
     }
 
-    /// A register holds something else now.
+    /// Forgets the value of a register.
     fn forget(&mut self, register: Iced) {
         self.values.remove(&Slot::Register(register.full_register()));
     }
 
-    /// The slot of the frame that the memory operand is.
+    /// The slot of the frame addressed by the memory operand.
     fn slot(&self, instruction: &Instruction) -> Option<Slot> {
         let from = match instruction.memory_base() {
             Iced::RSP => self.depth,
@@ -237,7 +237,7 @@ impl Dataflow {
         plain.then(|| Slot::Frame(displacement.wrapping_sub(from)))
     }
 
-    /// What is read by an instruction that copies; records when it is the keys of a tensor.
+    /// The value read by a copying instruction; records reads of a tensor's keys.
     fn value_read(&mut self, instruction: &Instruction) -> Option<TrackedValue> {
         let copies = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64);
         let reads_memory = (1..instruction.op_count()).any(|at| instruction.op_kind(at) == OpKind::Memory);
@@ -287,14 +287,14 @@ impl Dataflow {
             }
             (ListTag::Compared(_, of), Mnemonic::Jne) => ListTag::Zero(of),
             (ListTag::Compared(tag, of), _) | (ListTag::In(tag, of), _) => {
-                // What writes the register is something else; a comparison writes none.
+                // Other instructions that write the register end this; a comparison writes none.
                 let writes = instruction.op0_kind() == OpKind::Register && to.full_register() == tag;
                 let compares = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
                 let calls = instruction.flow_control() == FlowControl::Call;
                 if calls || writes && !compares { ListTag::Nothing } else { ListTag::In(tag, of) }
             }
             (ListTag::Zero(of), _) if instruction.flow_control() == FlowControl::ConditionalBranch => {
-                // One back is a loop's, and is reached more than once.
+                // A backward jump is a loop's, and is reached more than once.
                 let forward = instruction.near_branch_target() > instruction.ip();
                 self.array = self.array.or_else(|| self.array_here(of, instruction).filter(|_| forward));
                 ListTag::Nothing
@@ -303,7 +303,7 @@ impl Dataflow {
         };
     }
 
-    /// The jump at which a list's address and that of its array are both in registers.
+    /// The jump at which the addresses of a list and of its array are both in registers.
     fn array_here(&self, of: Register, jump: &Instruction) -> Option<ArrayBranch> {
         let held = |depth| {
             let value = TrackedValue { register: of, depth };

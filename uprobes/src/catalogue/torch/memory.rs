@@ -71,7 +71,7 @@ pub(crate) fn plan<S: ByteSource + ?Sized>(
     plan
 }
 
-/// What is read at a probe: its first arguments.
+/// Arguments read at a probe: its first ones.
 fn arguments(probe: &UsdtProbe, roles: &[Role]) -> Result<Vec<Argument>, NoProbe> {
     let argument = |(at, role): (usize, &Role)| {
         let (scalar, location) = (*probe.arguments.get(at)?)?;
@@ -104,7 +104,7 @@ fn site<S: ByteSource + ?Sized>(
     })
 }
 
-/// The very instruction, however the kernel gets past it: after it the arguments may be elsewhere.
+/// Exactly this instruction, whatever it costs: after it the arguments may be elsewhere.
 fn point(code: &[u8], kernel: Kernel) -> Result<ProbePoint, NoProbe> {
     let point = instruction::choose(code, true, &[], kernel)?;
     if point.offset == 0 {
@@ -113,7 +113,7 @@ fn point(code: &[u8], kernel: Kernel) -> Result<ProbePoint, NoProbe> {
     Ok(ProbePoint { offset: 0, frame: 0, cost: ProbeCost::Stepped(NotEmulated::NoneInReach) })
 }
 
-/// A probe that is not used: whichever it is, the same is missing from a profile.
+/// A probe that is not used: whichever it is, the profile lacks the same data.
 fn missing(symbol: &'static str, because: NoProbe) -> MissingProbe {
     let row = Row::placed(Family::C10Cuda, Event::Tensor(TensorEvent::Request), symbol, Vec::new());
     MissingProbe::of(row, because)

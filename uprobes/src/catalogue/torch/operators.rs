@@ -21,17 +21,17 @@ use crate::locate::reason::NoProbe;
 use crate::row::Row;
 
 const BEGINS: &str = "_ZN2at27getStepCallbacksUnlessEmptyENS_11RecordScopeE";
-/// With its object, and without.
+/// The entry with its object, and without.
 const BOXED: [&str; 2] = [
     "_ZNK3c1010Dispatcher9callBoxedERKNS_14OperatorHandleEPSt6vectorINS_6IValueESaIS5_EE",
     "_ZNK3c1010Dispatcher9callBoxedERKNS_14OperatorHandleEPSt6vectorINS_6IValueESaIS5_EE.isra.0",
 ];
 /// Bytes of `std::string` (libstdc++): pointer, length, and room for fifteen bytes and a zero.
 const STRING: i16 = 32;
-/// Where the length is in it, and the bytes of a short one.
+/// Offsets of its length, and of the bytes of a short one.
 const LENGTH: i16 = 8;
 const SHORT: i16 = 16;
-/// Bytes of a function in which the handle is read.
+/// Bytes of a function within which the handle is read.
 const CODE_BYTES: u64 = 96;
 
 /// The rows for this library.
@@ -62,7 +62,7 @@ pub(crate) fn rows<S: ByteSource + ?Sized>(image: &Image<'_, S>) -> Result<Vec<R
     Ok(rows)
 }
 
-/// The row that the request cannot do without.
+/// The row that the request requires.
 pub(crate) fn unplaced() -> Vec<Row> {
     let arguments = vec![
         Argument::word(Role::ReturnAddress, Location::Stack(0)),
@@ -72,7 +72,7 @@ pub(crate) fn unplaced() -> Vec<Row> {
     vec![Row::placed(Family::Torch, Event::Operator(OperatorEvent::Begins), BEGINS, arguments)]
 }
 
-/// Where the name is of the operator whose handle is in a register.
+/// Location of an operator's name, given the register with its handle.
 fn name_behind(register: Register) -> Vec<Argument> {
     let entry = |role, offset| Argument::word(role, Location::BehindPointer { register, at: 0, offset });
     vec![

@@ -16,7 +16,7 @@ use crate::locate::elf::{ByteSource, Image, SymbolKind};
 use crate::locate::reason::NoProbe;
 use crate::row::Row;
 
-/// Names of parameters of `std::optional` before 2.4 were those of `c10::optional`.
+/// Before 2.4, names with parameters of type `std::optional` had `c10::optional`.
 const NAMED: [&str; 2] = [
     "_ZN5torch8autograd8profiler25record_function_enter_newERKNSt7__cxx1112basic_stringIcSt11char_traitsIcE\
      SaIcEEERKSt8optionalIS7_E",
@@ -43,7 +43,7 @@ pub(crate) fn rows<S: ByteSource + ?Sized>(image: &Image<'_, S>) -> Result<Vec<R
     }
 }
 
-/// The rows where the file was not read, or lacks them.
+/// The rows if the file was not read, or lacks them.
 pub(crate) fn unplaced() -> Vec<Row> {
     of(NAMED[0])
 }

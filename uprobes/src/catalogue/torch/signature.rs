@@ -9,7 +9,7 @@
 
 use crate::abi::Register;
 
-/// What is known of a parameter.
+/// Kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParameterKind {
     /// The address of a tensor.
@@ -20,7 +20,7 @@ pub(super) enum ParameterKind {
     List,
     /// The address of a list of tensors that may be of several kinds.
     Lists,
-    /// The address of something else that may hold tensors.
+    /// The address of another object that may hold tensors.
     Holder,
     /// A list of numbers: address and length.
     Numbers,
@@ -32,7 +32,7 @@ pub(super) enum ParameterKind {
     Other,
 }
 
-/// Where its first eight bytes are when the function is entered.
+/// Location of its first eight bytes when the function is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentRegister {
     Register(Register),
@@ -42,8 +42,8 @@ pub(super) enum ArgumentRegister {
     Nowhere,
 }
 
-/// The parameters of `at::_ops::X::call(…)`, up to the first of an unknown type. `first` registers are taken by what is
-/// not among them: where a result goes.
+/// The parameters of `at::_ops::X::call(…)`, up to the first of an unknown type. `first`: number of registers taken
+/// before them, for the address of a result.
 pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, ArgumentRegister)> {
     let mut out = Vec::new();
     let Some(list) = demangled.split_once("::call(").and_then(|(_, rest)| rest.strip_suffix(')')) else {
@@ -61,7 +61,7 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, A
                 }
                 None => on_stack(&mut stack, n),
             },
-            // The flag of an optional number is beside it.
+            // The flag of an optional number takes a general register.
             ParameterPassing::VectorAndRegister => {
                 if registers < Register::ARGUMENTS.len() {
                     registers += 1;
@@ -88,11 +88,11 @@ enum ParameterPassing {
     Registers(usize),
     Vector,
     VectorAndRegister,
-    /// So many words on the stack.
+    /// This many words on the stack.
     Memory(usize),
 }
 
-/// What a type is; `None` for one that is not known.
+/// Kind and passing of a type; `None` if unknown.
 fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
     let plain = text.trim_end_matches('&').trim_end().trim_end_matches(" const").trim_end();
     let holds = |inner: &str| inner.contains("at::Tensor");
@@ -140,7 +140,7 @@ fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
                 "std::optional" if inner == "double" => {
                     (ParameterKind::Other, ParameterPassing::VectorAndRegister)
                 }
-                // Not trivial.
+                // Not trivially copyable.
                 "std::optional" if inner == "c10::SymInt" => {
                     (ParameterKind::Other, ParameterPassing::Registers(1))
                 }
@@ -153,7 +153,7 @@ fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
     })
 }
 
-/// Splits at commas outside of brackets.
+/// Splits at commas outside brackets.
 fn split(list: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut depth, mut begin) = (0_i32, 0);
@@ -209,7 +209,7 @@ mod tests {
             ),
             "Tensor rsi, Tensor rdx, Optional rcx, Numbers r8, Numbers 8, Numbers 24, Flag 40, Numbers 48, Number 64",
         );
-        // A pair that finds one register left goes to the stack, and what follows takes the register.
+        // A pair with only one register left goes to the stack, and the next parameter takes the register.
         check(
             &format!("{T}, {T}, {T}, {T}, {numbers}, bool"),
             "Tensor rsi, Tensor rdx, Tensor rcx, Tensor r8, Numbers 8, Flag r9",

@@ -31,23 +31,23 @@ use crate::locate::reason::NoProbe;
 use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::row::Row;
 
-/// Most operators that are watched: all overloads of some dozen.
+/// Most probed operators: all overloads of some dozen.
 const OPERATORS_MAX: usize = 256;
-/// Tensors that are read of one operator; of a convolution, of which more than tensors is read.
+/// Most tensors read of one operator; fewer of a convolution, which needs other arguments too.
 const TENSORS_MAX: usize = 3;
 const TENSORS_OF_CONVOLUTION: usize = 2;
-/// Sizes that a tensor holds in place.
+/// Sizes that a tensor stores inline.
 const SIZES: usize = 5;
-/// Strides of an optional tensor that are read.
+/// Number of strides read of an optional tensor.
 const STRIDES_OF_OPTIONAL: usize = 1;
 /// Most dimensions of a convolution, without batch and channels.
 const SPATIAL: i16 = 3;
-/// In the first, types are numbered as in 1.13.
+/// With the first offset, types are numbered as in 1.13.
 const KEYS_OLD: i16 = KEYS[0];
-/// Bytes of a function that are followed: all tensors are read before the first call of another one.
+/// Bytes of a function that are followed: all tensors are read before the first call.
 const CODE_BYTES: u64 = 1024;
 
-/// The probes of these operators, and those that have none, with the reason.
+/// The probes of these operators, and those without one, with the reason.
 ///
 /// # Errors
 /// The file has no symbols.
@@ -88,17 +88,17 @@ fn row(symbol: String, arguments: Vec<Argument>) -> Row {
     Row::placed(Family::Torch, Event::Operator(OperatorEvent::Tensors), symbol, arguments)
 }
 
-/// A row for an operator that the file does not have, or whose code is of an unknown form.
+/// A row for an operator that the file lacks, or whose code has an unknown form.
 pub(crate) fn unplaced(name: &str) -> Row {
     row(name.to_owned(), Vec::new())
 }
 
-/// What the mangled name of an operator's function starts with.
+/// Prefix of the mangled name of an operator's function.
 fn prefix_of(identifier: &str) -> String {
     format!("_ZN2at4_ops{}{identifier}4callE", identifier.len())
 }
 
-/// A probe where a list is known to be an array: a jump, which is cheap.
+/// A probe at the jump where a list is known to be an array, which is cheap.
 fn at_array(row: Row, symbol: &Symbol, entry: FileOffset, array: ArrayBranch) -> Site {
     let ArrayBranch { offset, frame, .. } = array;
     Site {
@@ -114,14 +114,14 @@ fn at_array(row: Row, symbol: &Symbol, entry: FileOffset, array: ArrayBranch) ->
     }
 }
 
-/// What is read of an operator, and where: at its entry, or where a list is known to be an array.
+/// Operands of an operator to read, and where: at its entry, or where a list is known to be an array.
 #[derive(Debug, PartialEq)]
 struct OperatorReads {
     arguments: Vec<Argument>,
     array: Option<ArrayBranch>,
 }
 
-/// Something that an operator is given and that is read.
+/// An operand to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     Tensor(Register),
@@ -130,12 +130,12 @@ enum Operand {
     List(Register, Location),
 }
 
-/// What is read of an operator with this mangled name and code.
+/// The reads for an operator with this mangled name and code.
 fn placed(symbol: &str, code: &[u8]) -> Option<OperatorReads> {
     let name = demangle(symbol);
     let read = ArgumentReads::of(code);
     let keys = read.keys?;
-    // Results that are objects are written to where the first register says.
+    // A function that returns an object gets its address in the first register.
     let shifts = [1, 0].map(|first| parameters(&name, first));
     let parameters = shifts.into_iter().find(|parameters| agree(parameters, &read.reads))?;
     let identifier = name.strip_prefix("at::_ops::").and_then(|name| name.split("::").next())?;
@@ -158,8 +158,8 @@ fn placed(symbol: &str, code: &[u8]) -> Option<OperatorReads> {
     Some(OperatorReads { arguments, array })
 }
 
-/// What is read of these parameters, and where when it is not at the entry: there, registers of others may have
-/// changed.
+/// The operands among these parameters, and the jump at which to read them, if not the entry: there, registers of other
+/// parameters may have changed.
 fn operands(
     parameters: &[(ParameterKind, ArgumentRegister)],
     read: &ArgumentReads,
@@ -183,7 +183,7 @@ fn operands(
     (operands.collect(), None)
 }
 
-/// Most sizes that tensors of an operator can have.
+/// Most dimensions of an operator's tensors.
 fn rank_max(identifier: &str) -> usize {
     match identifier {
         "mm" | "addmm" => 2,
@@ -193,9 +193,9 @@ fn rank_max(identifier: &str) -> usize {
     }
 }
 
-/// What is read of these operands: no more than there is room for.
+/// The reads for these operands, as many as fit.
 fn fields(operands: &[Operand], rank: usize, keys: i16, room: usize) -> Option<Vec<Argument>> {
-    // The first list has what others leave.
+    // The first list gets the rest of the room.
     let is_list = |operand: &&Operand| matches!(operand, Operand::List(..));
     let items = 1 + TENSORS_MAX - operands.len();
     let first_list = operands.iter().position(|operand| is_list(&operand));
@@ -204,7 +204,7 @@ fn fields(operands: &[Operand], rank: usize, keys: i16, room: usize) -> Option<V
     let tensors = operands.len() + first_list.map_or(0, |_| items - 1);
     let without_strides = tensors * (2 + rank) + optional + lists;
     let left = room.checked_sub(without_strides)?;
-    // Of each optional one a stride, of the others as many as may be; the first have those that are left over.
+    // One stride of each optional tensor, as many as possible of the others; the first ones get the remainder.
     let of_optional = STRIDES_OF_OPTIONAL.min(left.checked_div(tensors).unwrap_or(0));
     let others = tensors - optional;
     let left = left - of_optional * optional;
@@ -243,8 +243,8 @@ fn fields(operands: &[Operand], rank: usize, keys: i16, room: usize) -> Option<V
     Some(out)
 }
 
-/// Whether these are the parameters of whose tensors the code reads the keys: of each tensor in a register, and else
-/// only of what may hold tensors.
+/// Whether the code reads the keys of exactly these parameters: of each tensor in a register, and otherwise only of
+/// parameters that may hold tensors.
 fn agree(parameters: &[(ParameterKind, ArgumentRegister)], read: &[(Register, u8)]) -> bool {
     let mut known = 0;
     for parameter in parameters {
@@ -259,19 +259,19 @@ fn agree(parameters: &[(ParameterKind, ArgumentRegister)], read: &[(Register, u8
             _ => {}
         }
     }
-    // The code reads the methods of a tensor, too.
+    // The code also reads the methods of a tensor.
     let tensors =
         |register| parameters.contains(&(ParameterKind::Lists, ArgumentRegister::Register(register)));
     let readable = read.iter().filter(|(register, depth)| *depth == 1 || tensors(*register)).count();
     known > 0 && known == readable
 }
 
-/// The register after one that passes a number.
+/// The next register for passing a number.
 fn second(register: Register) -> Option<Register> {
     Register::ARGUMENTS.into_iter().skip_while(|one| *one != register).nth(1)
 }
 
-/// What is read of one tensor: its address is `at` bytes after what is in a register.
+/// The reads for one tensor, whose address is `at` bytes after the value of a register.
 struct Fields {
     register: Register,
     at: i16,
@@ -294,7 +294,7 @@ impl Fields {
     }
 }
 
-/// What else the work of a convolution depends on: three lists of numbers, whether it is a transposed one, groups.
+/// The other inputs to the work of a convolution: three lists of numbers, whether it is transposed, groups.
 fn convolution(parameters: &[(ParameterKind, ArgumentRegister)], out: &mut Vec<Argument>) {
     let mut lists = parameters.iter().filter(|(kind, _)| *kind == ParameterKind::Numbers).map(|(_, at)| *at);
     for role in [Role::Stride, Role::Padding, Role::Dilation] {
@@ -323,7 +323,7 @@ fn convolution(parameters: &[(ParameterKind, ArgumentRegister)], out: &mut Vec<A
     }
 }
 
-/// Bytes after the address that a parameter is.
+/// A location this many bytes after the address in a parameter.
 fn after(at: ArgumentRegister, offset: i16) -> Location {
     match at {
         ArgumentRegister::Register(register) => {
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     const ADDMM: &str = "_ZN2at4_ops5addmm4callERKNS_6TensorES4_S4_RKN3c106ScalarES8_";
-    /// Of `at::_ops::addmm::call` of PyTorch 2.15.0, what touches its arguments up to where all keys are read.
+    /// The argument handling of `at::_ops::addmm::call` of PyTorch 2.15.0, up to the last read of keys.
     const ADDMM_CODE: &[u8] = &[
         0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x4d, 0x89, 0xcf, 0x41, 0x56, 0x41, 0x55, 0x49, 0x89, 0xcd, 0x41,
         0x54, 0x49, 0x89, 0xd4, 0x53, 0x48, 0x89, 0xfb, 0x48, 0x81, 0xec, 0xa8, 0, 0, 0, 0x48, 0x89, 0xb5,
@@ -351,7 +351,7 @@ mod tests {
     ];
 
     const CAT: &str = "_ZN2at4_ops3cat4callERKN3c108IListRefINS_6TensorEEEl";
-    /// Of `at::_ops::cat::call` of PyTorch 2.15.0, what touches its list.
+    /// The list handling of `at::_ops::cat::call` of PyTorch 2.15.0.
     const CAT_CODE: &[u8] = &[
         0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xb5, 0xc8, 0xfd, 0xff, 0xff, 0x48, 0x8b, 0x95, 0xc8, 0xfd, 0xff,
         0xff, 0x8b, 0x42, 0x10, 0x83, 0xf8, 0x01, 0x0f, 0x84, 0xe5, 0x01, 0, 0, 0x83, 0xf8, 0x02, 0x0f, 0x84,
@@ -372,7 +372,7 @@ mod tests {
         arguments.iter().map(|a| format!("{} {}", a.role.name(), a.location)).collect()
     }
 
-    /// What is read, one word for each value.
+    /// The expected reads, one word per value.
     #[track_caller]
     fn check(symbol: &str, code: &[u8], expect: &str) {
         let placed = placed(symbol, code).unwrap();
@@ -423,7 +423,7 @@ mod tests {
         let text = text(&arguments);
         assert_eq!((text.len(), &*text[0], &*text[1]), (28, "list-length [rdx+8]", "item-rank [[rcx+0]+56]"));
         assert_eq!(text[10], "item-rank [[rcx+8]+56]");
-        // The jump is on the other side of the comparison; the tag is overwritten; the list is not there any more.
+        // The jump is for the other outcome; the tag is overwritten; the list is no longer there.
         for (at, byte) in [(42, 0x84), (41 - 2, 0x31), (53, 0x12)] {
             let mut other = CAT_CODE.to_vec();
             other[at] = byte;
@@ -441,7 +441,7 @@ mod tests {
                 "{sizes}, 3 tensor-stride, {sizes}, 2 tensor-stride, tensor-there, {sizes}, tensor-stride"
             ),
         );
-        // Nobody asks whether it is there.
+        // Its presence is not checked.
         let mut other = LINEAR_CODE.to_vec();
         other[23] = 1;
         check(LINEAR, &other, &format!("{sizes}, 5 tensor-stride, {sizes}, 5 tensor-stride"));
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn code_and_name_that_do_not_agree_give_nothing() {
-        // Two tensors in the name, three in the code; the code of another function; fields of two distances.
+        // Two tensors in the name, three in the code; the code of another function; two different key offsets.
         assert_eq!(placed("_ZN2at4_ops2mm4callERKNS_6TensorES4_", ADDMM_CODE), None);
         assert_eq!(placed(ADDMM, &[0xc3]), None);
         assert_eq!(placed(ADDMM, &[0x48, 0x8b, 0x06, 0x48, 0x8b, 0x80, 0xa8, 0, 0, 0, 0xc3]), None);

@@ -18,14 +18,14 @@ use iced_x86::{
 };
 use rustc_hash::FxHashMap;
 
-/// Bytes of `std::string` (libstdc++), where its length is, and where the bytes of a short one are.
+/// Bytes of `std::string` (libstdc++), and the offsets of its length and of a short one's bytes.
 const STRING: i64 = 32;
 pub(super) const LENGTH: i16 = 8;
 const SHORT: i64 = 16;
-/// Furthest that a field may be within a thunk.
+/// Largest plausible offset of a field in a thunk.
 const FIELD_MAX: i64 = 1 << 12;
 
-/// Where the fields are, in bytes from the beginning of the object.
+/// Offsets of the fields from the beginning of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     /// The string with the operator's name.
@@ -36,14 +36,14 @@ pub(super) struct Fields {
     pub(super) unit_number: i16,
 }
 
-/// What a register holds.
+/// Content of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     /// An address within the thunk.
     Thunk(i64),
-    /// An address within what its names are copied from.
+    /// An address within the object that its names are copied from.
     Info(i64),
-    /// What is at that address there.
+    /// The value at that address in it.
     Copied(i64),
 }
 
@@ -59,7 +59,7 @@ impl Fields {
         let (length, unit_number) = (i64::from(LENGTH), unit_name + STRING);
         let copied =
             [(name + length, length), (unit_name + length, STRING + length), (unit_number, 2 * STRING)];
-        // Each of them, and nothing else at their places.
+        // Each of them, and no other store to their places.
         let all = copied.into_iter().all(|(to, from)| {
             let mut at = stores.iter().filter(|(at, _)| *at == to);
             at.next().is_some_and(|(_, value)| *value == Value::Copied(from)) && at.next().is_none()
@@ -70,7 +70,7 @@ impl Fields {
     }
 }
 
-/// What the constructor writes to the thunk, and where.
+/// The stores of the constructor to the thunk: offsets and values.
 fn stores(code: &[u8]) -> Vec<(i64, Value)> {
     let mut registers = Registers::new();
     let mut stores = Vec::new();
@@ -93,14 +93,14 @@ fn stores(code: &[u8]) -> Vec<(i64, Value)> {
     stores
 }
 
-/// What registers hold, as far as it is known.
+/// Contents of registers, as far as known.
 struct Registers {
     values: FxHashMap<Register, Value>,
     info: InstructionInfoFactory,
 }
 
 impl Registers {
-    /// At the constructor's entry: the object, its kind, and by reference its names.
+    /// At the constructor's entry: the object, its kind, and a reference to its names.
     fn new() -> Self {
         let values = [(Register::RDI, Value::Thunk(0)), (Register::RDX, Value::Info(0))];
         Self { values: values.into_iter().collect(), info: InstructionInfoFactory::new() }
@@ -110,13 +110,13 @@ impl Registers {
         self.values.get(&register).copied()
     }
 
-    /// What the memory operand points into.
+    /// The object that the memory operand points into.
     fn pointee(&self, instruction: &Instruction) -> Option<Value> {
         let plain = instruction.memory_index() == Register::None;
         plain.then(|| self.get(instruction.memory_base())).flatten()
     }
 
-    /// Where an instruction writes to the thunk, and what, when that is known; `None` when it does not.
+    /// Offset and, if known, value of an instruction's store to the thunk; `None` if it has none.
     fn stored(&self, instruction: &Instruction) -> Option<(i64, Option<Value>)> {
         let is_copy =
             instruction.op0_kind() == OpKind::Register && instruction.op1_kind() == OpKind::Register;
@@ -142,7 +142,7 @@ impl Registers {
         }
     }
 
-    /// What an instruction writes to its first operand, a register.
+    /// The value that an instruction writes to its first operand, a register.
     fn computed(&self, instruction: &Instruction) -> Option<Value> {
         let displacement = instruction.memory_displacement64().cast_signed();
         let (to, from) = (instruction.op0_kind(), instruction.op1_kind());
@@ -165,7 +165,7 @@ impl Registers {
 }
 
 impl Value {
-    /// An address so many bytes on; `None` for what is no address.
+    /// The address this many bytes further; `None` for a value that is not an address.
     fn moved(self, bytes: i64) -> Option<Self> {
         match self {
             Self::Thunk(at) => Some(Self::Thunk(at.wrapping_add(bytes))),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_in_what_another_compiler_makes() {
-        // GCC 12, of a thunk with 32 bytes before its names; the form for short strings is after the return.
+        // GCC 12, for a thunk with 32 bytes before its names; the code for short strings is after the return.
         let code = "55 660fefc0 4889e5 4155 4c8d6a10 4154 4989d4 53 4889fb 4883c740 4883ec08 488b05622d0000 0f1147d0 \
             48c747c800000000 4883c010 48c747e000000000 488947c0 8977e8 48897b30 488b02 4c39e8 747f 48894330 488b4210 \
             48894340 488b4208 488d7b60 48894338 4d892c24 4d8d6c2430 49c744240800000000 41c644241000 48897b50 \
@@ -220,7 +220,7 @@ mod tests {
             ("488b4a28", "488b4a30"),
             ("48894750", "48894750 48897f50"),
             ("48894750", "90"),
-            // It calls something first.
+            // It makes a call first.
             ("897708", "e800000000"),
         ] {
             assert!(NEW.contains(what));

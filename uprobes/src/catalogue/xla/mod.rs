@@ -22,11 +22,11 @@ use crate::locate::reason::NoProbe;
 use crate::row::Row;
 use fields::Fields;
 
-/// The constructor that takes a thunk's names.
+/// The constructor that receives a thunk's names.
 const CONSTRUCTOR: &str = "_ZN3xla3cpu5ThunkC2ENS1_4KindENS1_4InfoE";
 /// Bytes of its code that are read.
 const CODE_BYTES: u64 = 512;
-/// Classes of thunks, as their symbols have them. Those with a number of kernel arguments in their names follow.
+/// Classes of thunks, as in their symbols. Those with a number of kernel arguments in their names follow.
 const CLASSES: [&str; 26] = [
     "14AllGatherThunk",
     "14AllReduceThunk",
@@ -55,16 +55,16 @@ const CLASSES: [&str; 26] = [
     "14XnnFusionThunk",
     "14YnnFusionThunk",
 ];
-/// Most arguments of kernels that have a class of their own.
+/// Most arguments of kernels with a separate class.
 const SMALL_MAX: usize = 16;
-/// What a function begins with that keeps frame pointers: `push %rbp; mov %rsp,%rbp`, perhaps after a landing pad.
+/// Beginning of a function with a frame pointer: `push %rbp; mov %rsp,%rbp`, perhaps after a landing pad.
 const KEEPS_FRAMES: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
 const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// The rows for this library.
 ///
 /// # Errors
-/// Why there are none: it has no symbols for its own functions, or its thunks are of another form than is known.
+/// Why there are none: it has no symbols for its own functions, or its thunks have an unknown form.
 pub(crate) fn rows<S: ByteSource + ?Sized>(
     image: &Image<'_, S>,
     family: Family,
@@ -95,7 +95,7 @@ pub(crate) fn rows<S: ByteSource + ?Sized>(
     Ok(functions.map(row).collect())
 }
 
-/// The row where the file was not read, or its code is of an unknown form.
+/// The row if the file was not read, or its code has an unknown form.
 pub(crate) fn unplaced(family: Family) -> Vec<Row> {
     let symbol = execute_symbol("8DotThunk");
     vec![Row::placed(family, Event::Xla(XlaEvent::ThunkBegins), symbol, Vec::new())]
@@ -108,7 +108,7 @@ fn symbols() -> Vec<String> {
     classes.map(|class| execute_symbol(&class)).collect()
 }
 
-/// What is read of a thunk that begins. The frames of its callers are read where functions keep frame pointers.
+/// Arguments read when a thunk begins. The frames of its callers are read if functions keep frame pointers.
 fn arguments(fields: Fields, keeps_frames: bool) -> Vec<Argument> {
     let object = Register::Rsi;
     let field = |role, offset: i16| {
