@@ -28,7 +28,7 @@ pub enum Message {
     Click(u16, u16),
     /// Right button.
     RightClick,
-    /// Right button.
+    /// Wheel at a column and row of the screen; true is up.
     Wheel(bool, u16, u16),
     /// The pointer moved to a column and row with its left button down.
     Drag(u16, u16),

@@ -188,7 +188,7 @@ columns! {
         pub duration: Duration,
         /// Its name.
         pub name: StrId,
-        /// Its result.
+        /// Number that connects a call with the work it launched; 0 for none.
         pub correlation: u64,
         /// Its result.
         pub status: Status,

@@ -19,13 +19,13 @@ pub enum OpenError {
     /// The path does not exist.
     #[error("no such profile: `{path}`")]
     NotFound {
-        /// What was to be opened.
+        /// The given path.
         path: PathBuf,
     },
     /// The path is not a profile.
     #[error("`{path}` is not a profile: {because}")]
     NotAProfile {
-        /// What was to be opened.
+        /// The given path.
         path: PathBuf,
         /// The missing or unexpected part.
         #[source]

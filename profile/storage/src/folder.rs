@@ -152,7 +152,7 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Creates a file, under a random name until it is [published](Partial::publish).
+    /// Creates a file, under a random name until it is [published](PartialFile::publish).
     ///
     /// # Errors
     /// It could not be created.

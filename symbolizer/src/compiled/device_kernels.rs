@@ -62,7 +62,7 @@ pub(super) fn among(compiler: Compiler, kernels: &[Arc<KernelOrigin>]) -> Origin
     Ok(Arc::new(KernelOrigin { compiler, unit: unit.into(), ops: Vec::new(), others: Vec::new() }))
 }
 
-/// A Triton kernel, of which only the line of its definition is known.
+/// A Triton kernel: only the line of its definition is known.
 pub(super) fn defined_at(unit: &str, line: SourceLine) -> KernelOrigin {
     let op = Operator { name: "".into(), stack: vec![line] };
     KernelOrigin { compiler: Compiler::Triton, unit: unit.into(), ops: vec![op], others: Vec::new() }

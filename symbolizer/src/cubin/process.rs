@@ -209,7 +209,7 @@ enum SearchPhase {
 }
 
 impl SearchPhase {
-    /// What is loaded comes before what may be loaded, and the cheaper before the dearer.
+    /// Loaded images come before those that may be loaded, and cheap ones before expensive ones.
     const ALL: [Self; 4] = [Self::Cached, Self::Memory, Self::SmallFiles, Self::LargeFiles];
 }
 

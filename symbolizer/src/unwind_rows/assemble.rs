@@ -100,7 +100,7 @@ impl Slices {
     }
 }
 
-/// The table of these pieces, of which there is at least one.
+/// The table of these pieces: at least one.
 fn table_of(
     pieces: &[Piece],
     slices: &[Slice],

@@ -42,7 +42,7 @@ pub struct Key(String);
 impl Key {
     /// The key of a file.
     ///
-    /// Not its build-id: whoever maps a copy of a library with other unwind data could then leave a table for the
+    /// Not its build-id: anyone who maps a copy of a library with other unwind data could leave a table for the
     /// real one. Nor a hash of its frame sections: rows are also derived from code and headers, and hashing all of a
     /// big library takes longer than building its table. The [version](FileVersion) costs no read, and nobody but the
     /// owner of a file can make one that equals it. Copies have tables of their own.

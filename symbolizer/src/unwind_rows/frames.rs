@@ -33,7 +33,7 @@ pub(super) struct Slice {
     pub(super) stats: BuildStats,
 }
 
-/// One frame description: `begin..end` and its rows, the first of which is at `begin`.
+/// One frame description: `begin..end` and its rows. The first row is at `begin`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) begin: u64,

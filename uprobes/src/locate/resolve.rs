@@ -78,7 +78,7 @@ pub fn resolve<'r, S: ByteSource + ?Sized>(
         .collect()
 }
 
-/// The newest version of which an export exists, for each family: a lower bound of a library's version.
+/// For each family, the newest version that an export has: a lower bound of the library's version.
 fn newest(named: &[(&Row, &Name)], found: &[Vec<Symbol>]) -> Vec<(Family, Version)> {
     let mut newest: Vec<(Family, Version)> = Vec::new();
     for ((row, name), symbols) in named.iter().zip(found) {

@@ -37,8 +37,8 @@ pub struct Planner {
     ids: u64,
 }
 
-/// Files without anything to probe, so that they are not searched at each scan: two generations, of which the older one
-/// is dropped when the younger is full.
+/// Files without anything to probe, so that they are not searched at each scan. There are two generations: the older is
+/// dropped when the younger is full.
 #[derive(Debug, Default)]
 struct EmptyFiles {
     young: FxHashSet<FileKey>,
@@ -194,7 +194,7 @@ impl Planner {
         self.planned.get_mut(at)
     }
 
-    /// Families of which no file was found.
+    /// Families without a file.
     pub fn absent(&self) -> Vec<Family> {
         let has = |family| {
             self.planned.iter().any(|planned| match planned.contents {

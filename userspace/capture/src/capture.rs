@@ -239,7 +239,7 @@ pub fn find_processes(targets: &[Targets], follow_children: bool) -> Result<Vec<
     Ok(targets::find(targets, follow_children)?)
 }
 
-/// The job of which a process, or else one of its descendants, is a rank.
+/// The job that has a process, or else one of its descendants, as a rank.
 ///
 /// # Errors
 /// There is no such process, it has no rank, or processes cannot be listed.

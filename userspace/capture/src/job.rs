@@ -102,7 +102,7 @@ struct Member {
     size: u32,
 }
 
-/// The job of which a process, or else one of its descendants, is a rank; `None` if its environment has no rank.
+/// The job that has a process, or else one of its descendants, as a rank; `None` if its environment has no rank.
 ///
 /// # Errors
 /// There is no such process, or processes cannot be listed.

@@ -56,7 +56,7 @@ pub(crate) struct ScanJob {
     /// Number of the program that the process ran when the scan began.
     pub(crate) program: u64,
     pub(crate) python: PythonSearch,
-    /// Users of whose processes nothing new is published for now, and the table that was full.
+    /// Users whose processes publish nothing new for now, and the table that was full.
     pub(crate) held_back: HashMap<u32, Room>,
     pub(crate) files: Files,
 }

@@ -524,7 +524,7 @@ impl Scans {
         for text in self.processes.take_notices() {
             let _ = self.messages.try_send(Message::Notice(text));
         }
-        // Gone meanwhile: the kernel reports its end. Or without room, of which there is one notice.
+        // The process has ended, which the kernel reports, or there is no room, which one notice reports.
         let scanned = scanned.inspect_err(|error| tracing::debug!(%error, "not prepared")).ok()?;
         if let Some(queue) = self.scan_queue.as_ref().filter(|_| self.processes.changes() != before) {
             queue.request_scan(pid);

@@ -116,7 +116,7 @@ pub(crate) trait Stage {
         context: &mut CallContext<'_>,
     );
 
-    /// A process begins, begins anew or ends. All earlier records were attributed; those of this time were not.
+    /// A process begins, executes a program or ends. All earlier records were attributed; those of this time were not.
     fn on_process(&mut self, _change: ProcessChange, _profile: &mut Profile) {}
 
     /// The probes with a budget are attached or detached, `CLOCK_MONOTONIC` nanoseconds: for a while only some are
@@ -234,7 +234,7 @@ pub(crate) struct ProcessChange {
 /// How a process changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessChangeKind {
-    /// It begins, or begins anew with another program.
+    /// It begins, or executes another program.
     Begins,
     /// It ends.
     Ends,

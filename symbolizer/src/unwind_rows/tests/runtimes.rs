@@ -123,7 +123,7 @@ fn other_instructions_change_no_stacks() {
     assert_eq!(rule(8).cfa, SP, "it leaves no goroutine");
 }
 
-/// The linker's data of a module with two functions, the last of which ends at 0x1000: index and word.
+/// The linker's data of a module with two functions, up to 0x1000: index and word.
 const MODULE_DATA: [(usize, u64); 5] = [(0, TABLE), (17, 3), (20, TEXT), (21, TEXT + 0x1000), (22, TEXT)];
 
 fn words_of(data: &[(usize, u64)]) -> Vec<u8> {

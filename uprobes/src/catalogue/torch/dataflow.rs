@@ -262,7 +262,7 @@ impl Dataflow {
         None
     }
 
-    /// Records checks of whether an optional tensor is present, and of which kind a list is.
+    /// Records checks for an optional tensor, and for the kind of a list.
     fn visit_checks(&mut self, instruction: &Instruction) {
         let base = self.values.get(&Slot::Register(instruction.memory_base())).copied();
         let argument = base.filter(|value| value.depth == 0 && instruction.memory_index() == Iced::None);

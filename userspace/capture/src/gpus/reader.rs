@@ -17,7 +17,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::library::Library;
 use super::protocol::{REQUEST, Refusal, Reply};
 
-/// Files: the driver's devices, several per GPU. Memory: address space, of which the driver maps much and uses little.
+/// Files: the driver's devices, several per GPU. Memory: address space; the driver maps much and uses little.
 /// Written: nothing known, but a library that writes a log must not be killed for it.
 const BOUNDS: Bounds = Bounds { files: 1024, memory: 256 << 30, written: 16 << 20 };
 

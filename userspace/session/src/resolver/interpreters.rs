@@ -349,7 +349,7 @@ impl Interpreters {
 
 impl Interpreter {
     /// Locates the interpreter of process `pid`. The files of a forked process are not read again: a trainer forks its
-    /// loaders anew in each epoch.
+    /// loaders in each epoch.
     fn locate(&mut self, pid: u32) -> Result<(Arc<python::Interpreter>, InterpreterMemory), NoInterpreter> {
         if let Some(located) = &self.located {
             return Ok((Arc::clone(located), InterpreterMemory::open(pid)?));

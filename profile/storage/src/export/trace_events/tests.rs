@@ -117,7 +117,7 @@ fn time() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..50, any::<u32>().prop_map(u64::from), Just(1_695_835_542_514_261_123)]
 }
 
-/// A row of any table: numbers and texts of which its kind uses some.
+/// A row of any table: its kind uses some of the numbers and texts.
 type AnyRow = (u8, u8, (u64, u64), (String, String, String), (u64, u64), (Option<u64>, i64));
 
 fn any_row() -> impl Strategy<Value = AnyRow> {

@@ -258,7 +258,7 @@ fn waits_name_the_record_of_their_event() {
         let syncs = shown(trace).into_iter().filter(|line| line.contains("record") || line.contains("under"));
         syncs.chain(waits).collect::<Vec<_>>()
     };
-    // The row of a wait says device 0, where its context has device 1.
+    // The row of a wait names device 0, but its context has device 1.
     let event =
         format!("INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES (0, 1, 2, 15, 2, {A}, 7197, 21619);");
     let stream_sync = "Stream Some(\"1/30\") #5 record None on None";

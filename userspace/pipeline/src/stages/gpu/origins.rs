@@ -97,7 +97,7 @@ struct File {
     again: Retry,
 }
 
-/// What is known of one process.
+/// Known facts about one process.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     kernels: FxHashMap<KernelKey, Kernel>,

@@ -124,7 +124,7 @@ impl Process {
         Some(frame)
     }
 
-    /// Frames of streams must be created anew.
+    /// Frames of streams must be created again.
     pub(super) fn forget_stream_frames(&mut self) {
         self.stream_frames.clear();
     }
