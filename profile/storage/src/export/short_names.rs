@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 const BOX: &str = "<g><title>";
 /// How the picture's script reads the text of a box.
 const TEXT_OF_BOX: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
-/// Its replacement.
+/// Replacement of [`TEXT_OF_BOX`].
 const NAME_OF_BOX: &str =
     r#"(e.getAttribute("data-name") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
 /// Escapes of `quick_xml`, which writes the picture.

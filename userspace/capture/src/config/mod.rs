@@ -60,7 +60,7 @@ pub struct CaptureConfig {
     pub operator_stacks: Option<StackRate>,
     /// When single calls and the work that they launch are kept; `None`: never.
     pub trace: Option<TraceWindow>,
-    /// Which of them.
+    /// Which single events are recorded.
     pub trace_level: TraceLevel,
     /// How much of the end is kept in memory, to be written on request; `None`: all is written.
     #[serde(with = "seconds::optional")]

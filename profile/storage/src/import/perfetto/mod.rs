@@ -121,7 +121,7 @@ struct FoundEvent {
     /// Its index among all.
     order: u32,
     state: u32,
-    /// Its bytes.
+    /// Its bytes: buffer, offset, length.
     buffer: u32,
     from: u32,
     length: u32,
