@@ -153,7 +153,7 @@ pub enum ProbeFeature {
 /// Default interval of machine metrics.
 pub const SYSTEM_METRICS_EVERY: Duration = Duration::from_millis(500);
 
-/// Default number of operators that get a stack.
+/// Default rate of operators that get a stack.
 pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
 
 /// How kernels run while their instructions are sampled.
