@@ -22,10 +22,16 @@ pub enum Urgency {
 /// Time between two wake-ups of one CPU because the ring fills: its reader needs as long to empty it.
 const WAKE_NS: u64 = 1_000_000;
 
-/// For records that may come faster than a timer can be set for: user space is woken when a quarter of the ring is
-/// full.
+/// Eighths of the ring that calls and messages may fill. The rest is for other records, so that a process that floods
+/// the ring with calls costs no sample.
+pub const OF_CALLS: u64 = 6;
+/// The same for mappings, which are needed to walk what comes later.
+pub const OF_MAPPINGS: u64 = 7;
+
+/// For records that a process can cause as fast as it likes, which may fill so many `eighths` of the ring: user space is
+/// woken when a quarter is full. `None` where there is no room for them.
 #[inline(always)]
-pub fn as_it_fills(now: u64) -> Urgency {
+pub fn as_it_fills(now: u64, eighths: u64) -> Option<Urgency> {
     /// `BPF_RB_AVAIL_DATA`, `BPF_RB_RING_SIZE`
     const AVAILABLE: u64 = 0;
     const SIZE: u64 = 1;
@@ -33,17 +39,20 @@ pub fn as_it_fills(now: u64) -> Urgency {
     // SAFETY: helpers on a ring buffer.
     let (bytes, size) = unsafe { (bpf_ringbuf_query(ring, AVAILABLE), bpf_ringbuf_query(ring, SIZE)) };
     if bytes < size / 4 {
-        return Urgency::Later;
+        return Some(Urgency::Later);
     }
-    let Some(last) = WOKEN.get_ptr_mut(0) else { return Urgency::Later };
+    if bytes >= size / 8 * eighths {
+        return None;
+    }
+    let Some(last) = WOKEN.get_ptr_mut(0) else { return Some(Urgency::Later) };
     // SAFETY: the slot belongs to this CPU; who interrupts this at worst wakes once more.
     unsafe {
         if now.wrapping_sub(*last) < WAKE_NS {
-            return Urgency::Later;
+            return Some(Urgency::Later);
         }
         *last = now;
     }
-    Urgency::Now
+    Some(Urgency::Now)
 }
 
 /// Adds to a number in a map, and gives what it was. Atomic, even where the number belongs to this CPU: a timer may
@@ -75,12 +84,16 @@ pub fn header(kind: u16, size: u32) -> RecordHeader {
     RecordHeader { size, kind, cpu, sequence, time_ns }
 }
 
-/// Puts the first `size` bytes at `record` into the ring buffer.
+/// Puts the first `size` bytes at `record` into the ring buffer; without urgency it is dropped for want of room.
 ///
 /// # Safety
 /// `record` points to at least `size` readable bytes that begin with a [`RecordHeader`].
 #[inline(always)]
-pub unsafe fn record<T>(record: *const T, size: u32, urgency: Urgency) {
+pub unsafe fn record<T>(record: *const T, size: u32, urgency: Option<Urgency>) {
+    let Some(urgency) = urgency else {
+        count(Counter::DropRingFull);
+        return;
+    };
     let ring = (&raw const EVENTS).cast_mut().cast();
     // SAFETY: by contract of this function.
     let failed =

@@ -124,7 +124,7 @@ pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
     let urgency =
         if is_news(slot.walk.native_end, slot.sample.header.time_ns) { Urgency::Now } else { Urgency::Later };
     // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
-    unsafe { emit::record(&raw const slot.sample, size, urgency) };
+    unsafe { emit::record(&raw const slot.sample, size, Some(urgency)) };
 }
 
 /// Notes how the walk went. Gives the number of words.

@@ -393,8 +393,11 @@ fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u6
     }
     slot.sample.header.size = size;
     let now = slot.sample.header.time_ns;
-    let urgency =
-        if stack::is_news(slot.walk.native_end, now) { Urgency::Now } else { emit::as_it_fills(now) };
+    let urgency = if stack::is_news(slot.walk.native_end, now) {
+        Some(Urgency::Now)
+    } else {
+        emit::as_it_fills(now, emit::OF_CALLS)
+    };
     // SAFETY: what was written follows `sample` without a gap, and `size` is within.
     unsafe { emit::record(&raw const slot.sample, size, urgency) };
 }
@@ -458,6 +461,8 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
         record.flags = if failed { 0 } else { return_flag::OUT };
     }
     // SAFETY: a whole record on the stack.
-    unsafe { emit::record(&raw const record, size, emit::as_it_fills(record.header.time_ns)) };
+    unsafe {
+        emit::record(&raw const record, size, emit::as_it_fills(record.header.time_ns, emit::OF_CALLS))
+    };
     0
 }

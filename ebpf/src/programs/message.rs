@@ -98,7 +98,9 @@ fn correlation(ids: Ids, [id, api, _]: [u64; 3]) {
         api: (api >> 32 << 16) as u32 | (api as u32 & 0xffff),
     };
     // SAFETY: a whole record on the stack.
-    unsafe { emit::record(&raw const record, size, emit::as_it_fills(record.header.time_ns)) };
+    unsafe {
+        emit::record(&raw const record, size, emit::as_it_fills(record.header.time_ns, emit::OF_CALLS))
+    };
 }
 
 /// Everything else that a collector says.
@@ -213,6 +215,6 @@ fn send(ids: Ids, what: u16, flags: u16, bytes: u32, values: [u64; 3], slot: &mu
         (*message).flags = flags;
         (*message).bytes = bytes;
         (*message).values = values;
-        emit::record(message, size, emit::as_it_fills(header.time_ns));
+        emit::record(message, size, emit::as_it_fills(header.time_ns, emit::OF_CALLS));
     }
 }

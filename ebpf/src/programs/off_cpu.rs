@@ -78,7 +78,7 @@ fn comes(config: &Config, next: u64) {
         waker_tid: blocked.waker_tid,
     };
     // SAFETY: a whole record on the stack.
-    unsafe { emit::record(&raw const wake, size, Urgency::Later) };
+    unsafe { emit::record(&raw const wake, size, Some(Urgency::Later)) };
 }
 
 /// `prev`, the running task, leaves its CPU.

@@ -101,7 +101,14 @@ fn child_comm(config: &Config, task: u64) -> [u8; 16] {
 fn send(kind: u16, pid: u32, parent: u32, comm: [u8; 16]) {
     emit::count(Counter::ProcessEventsSeen);
     let size = size_of::<ProcessEvent>() as u32;
-    let event = ProcessEvent { header: emit::header(kind, size), pid, parent, comm };
+    let header = emit::header(kind, size);
+    // A process maps as often as it likes; a mapping that is not reported is found at the next sample in it.
+    let urgency = if kind == kind::MAP {
+        emit::as_it_fills(header.time_ns, emit::OF_MAPPINGS)
+    } else {
+        Some(Urgency::Now)
+    };
+    let event = ProcessEvent { header, pid, parent, comm };
     // SAFETY: a whole record on the stack.
-    unsafe { emit::record(&raw const event, size, Urgency::Now) };
+    unsafe { emit::record(&raw const event, size, urgency) };
 }

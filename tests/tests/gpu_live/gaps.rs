@@ -33,6 +33,22 @@ fn when_launches_flood_the_ring_each_is_still_counted() {
 }
 
 #[test]
+fn launches_that_flood_the_ring_cost_no_sample() {
+    if !can_capture() {
+        return;
+    }
+    let mut scene = Scene::new(&["open DRIVER"], |options| options.ring = Some(Bytes(64 << 10)));
+    scene.tell("launch 50000 4");
+    let reported = scene.end();
+    assert!(reported.counter(Counter::DropRingFull) > 0, "the ring was never full");
+    let unwanted = reported.counter(Counter::SamplesFiltered) + reported.counter(Counter::SamplesIdle);
+    let wanted = reported.counter(Counter::SamplesSeen) - unwanted;
+    let lost = wanted - reported.samples.len() as u64;
+    assert!(wanted > 20, "{wanted} samples");
+    assert!(lost <= reported.counter(Counter::DropScratchBusy), "{lost} of {wanted} samples are lost");
+}
+
+#[test]
 fn a_process_that_hides_itself_is_watched_all_the_same() {
     if !can_capture() {
         return;
