@@ -12,6 +12,7 @@ mod command_user;
 mod crafted;
 #[path = "../documented/mod.rs"]
 mod documented;
+mod event_flood;
 mod exec_storm;
 mod forged_build_id;
 mod full_tables;
@@ -24,6 +25,7 @@ mod planted_links;
 mod probe_sites;
 mod profiles;
 mod python_objects;
+mod sleeping_children;
 mod symbol_reader;
 mod table_builder;
 mod worker_support;

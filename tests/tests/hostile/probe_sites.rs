@@ -75,7 +75,7 @@ impl Drivers {
 }
 
 /// A library with all functions of NVIDIA's driver that are probed, and how many there are. They do nothing.
-fn driver(folder: &Path) -> (PathBuf, usize) {
+pub(crate) fn driver(folder: &Path) -> (PathBuf, usize) {
     let rows = deepctx_uprobes::rows().iter().filter(|row| row.family == Family::CudaDriver);
     let mut names: Vec<&str> = rows.flat_map(|row| row.names.iter().map(|name| &*name.symbol)).collect();
     names.sort_unstable();

@@ -83,6 +83,38 @@ struct Kernel {
     processes: MapHandle,
 }
 
+impl Kernel {
+    /// Publishes a process. A forked child has its parent's entry before it is scanned, and one that only sleeps never
+    /// is: where the map is full, the entries of all that were not scanned are removed. Who runs is scanned at the next
+    /// sample.
+    fn put_process(
+        &self,
+        pid: u32,
+        process: &Process,
+        scanned: &HashMap<u32, LoadedProcess>,
+    ) -> Result<(), TableError> {
+        let put = || self.processes.update(pid.as_bytes(), process.as_bytes(), MapFlags::ANY);
+        if put().is_ok() {
+            return Ok(());
+        }
+        let is_scanned = |key: &[u8]| {
+            <[u8; 4]>::try_from(key).is_ok_and(|key| scanned.contains_key(&u32::from_ne_bytes(key)))
+        };
+        // Where entries come and go, walking the map can begin again and again.
+        let keys = self.processes.keys().take(2 * PROCESSES_MAX as usize);
+        let inherited: Vec<Vec<u8>> = keys.filter(|key| !is_scanned(key)).collect();
+        tracing::debug!(
+            entries = inherited.len(),
+            "removing processes that were not scanned: the map is full"
+        );
+        for key in &inherited {
+            // It may have ended.
+            let _ = self.processes.delete(key);
+        }
+        put().map_err(map_error(map::PROCESSES))
+    }
+}
+
 /// The kernel's tables, seen from user space.
 #[derive(Default)]
 pub(crate) struct Tables {
@@ -258,8 +290,7 @@ impl Tables {
         self.executables_column.flush(&kernel.executables).map_err(error(map::EXECUTABLES))?;
         self.mappings.flush(&kernel.mappings).map_err(error(map::MAPPINGS))?;
         while let Some((pid, process)) = self.waiting.pop_first() {
-            let published = kernel.processes.update(pid.as_bytes(), process.as_bytes(), MapFlags::ANY);
-            published.map_err(map_error(map::PROCESSES))?;
+            kernel.put_process(pid, &process, &self.processes)?;
         }
         Ok(())
     }
