@@ -6,25 +6,27 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of one: some thousand records. CUPTI's advice of megabytes would make them late, and with many threads large.
+/// Bytes of one buffer: about a thousand records. CUPTI advises megabytes, but larger buffers delay records and cost
+/// much memory with many threads.
 pub(crate) const BYTES: usize = 256 << 10;
-/// Buffers at once at most, 64 MiB together; CUPTI counts what it must drop then, and that is reported.
+/// Maximum number of buffers, 64 MiB together. Beyond it, CUPTI counts the records that it drops; they
+/// are reported.
 const COUNT_MAX: usize = 256;
-/// Empty buffers that are kept for the next use.
+/// Empty buffers kept for reuse.
 const SPARE_MAX: usize = 8;
 
-/// Addresses of empty buffers, and how many buffers there are.
+/// Addresses of empty buffers, and the total number of buffers.
 static POOL: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
 const fn layout() -> Layout {
-    // CUPTI wants eight.
+    // CUPTI requires an alignment of eight.
     match Layout::from_size_align(BYTES, 64) {
         Ok(layout) => layout,
         Err(_) => panic!("a power of two"),
     }
 }
 
-/// An empty buffer; null when there are too many, or no memory.
+/// An empty buffer; null when the limit is reached or memory is exhausted.
 pub(crate) fn take() -> *mut u8 {
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(address) = pool.0.pop() {
@@ -53,7 +55,7 @@ pub(crate) fn put_back(buffer: *mut u8) {
     }
     pool.1 = pool.1.saturating_sub(1);
     drop(pool);
-    // SAFETY: allocated by `take` with this layout; CUPTI has handed it back and keeps no pointer to it.
+    // SAFETY: allocated by `take` with this layout; CUPTI has returned it and keeps no pointer to it.
     unsafe { dealloc(buffer, layout()) };
 }
 

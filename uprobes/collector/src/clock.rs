@@ -6,7 +6,7 @@
 use crate::probe;
 use crate::session::Collection;
 
-/// Tries of which the narrowest is reported.
+/// Number of readings; the narrowest is reported.
 const TRIES: usize = 8;
 
 fn monotonic_ns() -> u64 {

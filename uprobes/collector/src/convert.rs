@@ -8,14 +8,14 @@
 use deepctx_common::activity::{Activity, flag, kind as ours};
 use deepctx_common::cupti::{self, DEFAULT_STREAM, DETAIL, FILLED, of_copy, of_kernel};
 
-/// What a record is converted to.
+/// Result of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ConvertedRecord {
-    /// An activity; of a kernel, the name's address beside it.
+    /// An activity; for a kernel, with the address of its name.
     Activity(Activity, u64),
     /// Its kind was not enabled.
     Unknown,
-    /// It ends before its members do.
+    /// The record is shorter than its structure.
     Short,
 }
 
@@ -32,14 +32,14 @@ pub(crate) fn u64_at(record: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(at(record, offset))
 }
 
-/// One of three numbers in a row.
+/// Three consecutive numbers.
 fn three(record: &[u8], offset: usize) -> [u32; 3] {
     [0, 4, 8].map(|more| u32_at(record, offset + more))
 }
 
-/// Reads a record; `record` is what is left of its buffer.
+/// Converts a record; `record` is the rest of its buffer.
 pub(crate) fn convert(record: &[u8]) -> ConvertedRecord {
-    // Calls are not enabled.
+    // API calls are not enabled.
     let layout = cupti::layout(u32_at(record, 0)).filter(|layout| **layout != cupti::API);
     let Some(layout) = layout else { return ConvertedRecord::Unknown };
     if record.len() < layout.bytes {
@@ -58,7 +58,7 @@ pub(crate) fn convert(record: &[u8]) -> ConvertedRecord {
         node: if layout.node == 0 { 0 } else { u64_at(record, layout.node) },
         ..Activity::default()
     };
-    // CUPTI's way to say that it has no time; a time that runs backwards is none either.
+    // CUPTI sets 0 when it has no time. An end before the start is invalid as well.
     if activity.start_ns == 0 || activity.end_ns < activity.start_ns {
         (activity.start_ns, activity.end_ns) = (0, 0);
         activity.flags |= flag::NO_TIMES;
@@ -91,7 +91,7 @@ pub(crate) fn convert(record: &[u8]) -> ConvertedRecord {
             activity.memory = (u16::from_le_bytes(at(record, FILLED)) & 0xff) as u8;
         }
         ours::SYNC => activity.detail = u32_at(record, DETAIL) as u8,
-        // Its numbers are a kind in the upper half and a value in the lower.
+        // CUPTI's overhead numbers have a kind in the upper half and a value in the lower half.
         ours::OVERHEAD => activity.detail = (u32_at(record, DETAIL) >> 16) as u8,
         _ => {}
     }
@@ -104,7 +104,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Version, structure, member, offset: as a C compiler lays the headers out.
+    /// Version, structure, member, offset: the layout that a C compiler gives the headers.
     const LAYOUTS: &str = include_str!("../../../tests/sim/fixtures/layouts.tsv");
 
     /// Compares offsets with the headers.

@@ -10,12 +10,12 @@ use deepctx_common::device::{Device, NAME_MAX, flag, of_cupti};
 use crate::convert::{at, u32_at, u64_at};
 use crate::{memory, probe};
 
-/// Devices that are remembered: a machine has at most as many instances.
+/// Maximum number of remembered devices: no machine has more instances.
 const DEVICES_MAX: usize = 128;
 
 static KNOWN: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
-/// Takes a record of a device, and reports it; false when it ends before its members do.
+/// Stores and reports a device record; false when it is shorter than its structure.
 pub(crate) fn add(record: &[u8]) -> bool {
     let Some(device) = device(record) else { return false };
     let mut devices = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,13 +30,13 @@ pub(crate) fn add(record: &[u8]) -> bool {
     true
 }
 
-/// Reports all of them.
+/// Reports all devices.
 pub(crate) fn report() {
     let devices = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     devices.iter().for_each(probe::device);
 }
 
-/// What a record says; `record` is what is left of its buffer.
+/// Reads a device record; `record` is the rest of its buffer.
 fn device(record: &[u8]) -> Option<Device> {
     if record.len() < of_cupti::BYTES {
         return None;
@@ -54,7 +54,7 @@ fn device(record: &[u8]) -> Option<Device> {
     if record[of_cupti::DIVIDED] != 0 {
         device.flags |= flag::DIVIDED;
         let (instance, uuid) = (two(of_cupti::INSTANCE), at(record, of_cupti::INSTANCE_UUID));
-        // All ones are CUPTI's way to say that it is none.
+        // CUPTI sets all ones when there is no instance.
         if instance[0] != u32::MAX && uuid != [0; 16] {
             device.flags |= flag::INSTANCE;
             (device.instance, device.instance_uuid) = (instance, uuid);

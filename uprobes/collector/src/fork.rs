@@ -13,7 +13,7 @@ extern "C" fn in_child() {
     CHILD.store(true, Ordering::Relaxed);
 }
 
-/// Takes care that children know.
+/// Registers the handler that marks forked children.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -24,7 +24,7 @@ mod probe;
 mod sampling;
 mod session;
 
-/// Called by the driver within `cuInit`. Returns 1, success, whatever happened here.
+/// Called by the driver within `cuInit`. Always returns 1, success.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> i32 {
     if !gains_privileges() {
@@ -33,8 +33,8 @@ pub extern "C" fn InitializeInjection() -> i32 {
     1
 }
 
-/// Whether the program has rights that its caller lacks (set-user-id, file capabilities): then an environment variable
-/// of the caller must not make it do anything.
+/// Whether the program has more privileges than its caller (set-user-id, file capabilities). Then the caller's
+/// environment must not make it do anything.
 fn gains_privileges() -> bool {
     // SAFETY: no pointers are involved; an unknown entry is 0.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
@@ -42,6 +42,7 @@ fn gains_privileges() -> bool {
 
 /// Keeps a panic from unwinding into code of the driver.
 fn guard(body: impl FnOnce()) {
-    // State that a panic left behind is only ever read through locks that forgive it, and atomics.
+    // State left behind by a panic is only accessed through atomics and locks that ignore
+    // poisoning.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
 }

@@ -21,16 +21,18 @@ use crate::{clock, devices, fork, guard, names, probe, sampling, session};
 
 /// How often the counter is polled.
 const POLL: Duration = Duration::from_millis(100);
-/// How often the clocks are compared, and names reported again.
+/// How often the clocks are compared and names reported again.
 const CLOCK: Duration = Duration::from_secs(1);
-/// How often a CUPTI that another tool uses is tried again.
+/// How often to retry when another tool uses CUPTI.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long `cuInit` waits for the profiler that started the program: its probes come when it has seen that this
-/// library is mapped, milliseconds later.
+/// How long `cuInit` waits for the profiler that started the program. It attaches its probes once it sees this
+/// library
+/// mapped, milliseconds later.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(1);
 const ATTACH_POLL: Duration = Duration::from_millis(1);
 
-/// Starts the thread, once; before, the collection, if the profiler that started the program listens.
+/// Starts the thread, once. Starts the collection first if the profiler that started the program
+/// listens.
 pub(crate) fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
@@ -42,18 +44,19 @@ pub(crate) fn start() {
     unsafe { libc::atexit(at_exit) };
     let thread = std::thread::Builder::new().name("deepctx".to_owned()).stack_size(256 << 10);
     let status = if recorder_lives() { first_collection() } else { Status::Idle };
-    // Without a thread there is no collection; the program goes on as if we were not there.
+    // Without a thread there is no collection, and the program runs unaffected.
     let _ = thread.spawn(|| guard(|| watch(status)));
 }
 
-/// Whether the profiler that started the program is still there. In another pid namespace it is not found, and the
-/// collection begins when the thread sees a listener.
+/// Whether the profiler that started the program still runs. In another pid namespace it cannot be found; the
+/// collection then begins when the thread sees a listener.
 fn recorder_lives() -> bool {
     let pid: Option<u32> = std::env::var(RECORDER_VARIABLE).ok().and_then(|pid| pid.parse().ok());
     pid.is_some_and(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Waits for its probes, and begins. What CUPTI starts must not take the program's signals.
+/// Waits for the profiler's probes, then begins. CUPTI's threads must not take the program's
+/// signals.
 fn first_collection() -> Status {
     let end = Instant::now() + ATTACH_TIMEOUT;
     while probe::listeners() == 0 && Instant::now() < end {
@@ -68,24 +71,24 @@ fn first_collection() -> Status {
     status
 }
 
-/// The program ends: what CUPTI still has is reported.
+/// Runs when the program ends: reports what CUPTI still has.
 extern "C" fn at_exit() {
     if !fork::is_child() && probe::listeners() > 0 {
         guard(session::finish);
     }
 }
 
-/// What the thread is doing.
+/// State of the thread.
 enum Status {
     Idle,
     Collecting(Arc<Collection>),
-    /// CUPTI refused; tried again at that time, or not at all.
+    /// CUPTI refused; retried at that time, or never.
     Refused(Option<Instant>),
 }
 
 fn watch(mut status: Status) {
     block_signals();
-    // Who is there when a collection begins needs no second report.
+    // Listeners present when the collection begins need no second report.
     let mut known_listeners = if matches!(status, Status::Idle) { 0 } else { probe::listeners() };
     let mut sampled = 0;
     let mut clock_due = Instant::now();
@@ -95,7 +98,7 @@ fn watch(mut status: Status) {
         }
         let listeners = probe::listeners();
         if listeners > known_listeners {
-            // A new listener, which knows no names yet.
+            // A new listener has no names yet.
             names::forget();
             if let Status::Collecting(collection) = &status {
                 probe::state(state::COLLECTING, collection.version().into());
@@ -120,7 +123,7 @@ fn watch(mut status: Status) {
         if let Status::Collecting(collection) = &status {
             collection.sample(samplers, sampled);
             if Instant::now() >= clock_due {
-                // A listener may have come while another one went, which the counter does not show.
+                // A listener may have arrived while another left; the counter does not show that.
                 names::forget();
                 devices::report();
                 clock::report(collection);
@@ -151,17 +154,17 @@ fn begin(since: CollectionStart) -> Status {
     }
 }
 
-/// CUPTI's number; our own are below 0, as 32 bits.
+/// CUPTI's number; our own are negative, as 32 bits.
 fn number(Error(error): Error) -> u64 {
     error.cast_unsigned().into()
 }
 
-/// Signals belong to the program's own threads; those that an instruction of ours would raise stay ours. Returns what
-/// was blocked before.
+/// Blocks signals, which belong to the program's own threads, except those that our own instructions would raise.
+/// Returns the previous mask.
 fn block_signals() -> libc::sigset_t {
     const OWN: [i32; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    // SAFETY: all zeroes are a value of it; the calls get valid sets.
+    // SAFETY: all zeroes are a valid value; the calls get valid sets.
     unsafe {
         let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
         libc::sigfillset(&raw mut blocked);
@@ -174,6 +177,6 @@ fn block_signals() -> libc::sigset_t {
 }
 
 fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: a set that `block_signals` was given.
+    // SAFETY: a set that `block_signals` returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const *before, std::ptr::null_mut()) };
 }

@@ -5,14 +5,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes that are fetched at once: within a page, so that one read either has them all or stops at the page's end.
+/// Bytes per read. A piece lies within a page, so a read either succeeds whole or stops at the page's end.
 const PIECE: usize = 256;
 const PAGE: usize = 4096;
 
-/// Set once the kernel has refused to read for us at all (a filter of system calls).
+/// Set once the kernel has refused such reads altogether (a system call filter).
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Reads a terminated string of at most `into.len()` bytes; returns its length, or `None` when it cannot be read.
+/// Reads a NUL-terminated string of at most `into.len()` bytes. Returns its length, or `None` when it cannot be
+/// read.
 pub(crate) fn text(address: u64, into: &mut [u8]) -> Option<usize> {
     if address < PAGE as u64 {
         return None;
@@ -31,14 +32,15 @@ pub(crate) fn text(address: u64, into: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Reads memory of this process through the kernel, which refuses where reading it would be fatal.
+/// Reads memory of this process through the kernel, which returns an error where a direct read
+/// would crash.
 fn read(from: usize, into: &mut [u8]) -> Option<()> {
     if REFUSED.load(Ordering::Relaxed) {
         return None;
     }
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(from), iov_len: into.len() };
-    // SAFETY: `local` is ours and as long as it says; the kernel checks `remote`.
+    // SAFETY: `local` is ours and as long as stated; the kernel checks `remote`.
     let read =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     if read < 0 {

@@ -11,19 +11,18 @@ use deepctx_common::call::TEXT_MAX;
 
 use crate::{memory, probe};
 
-/// Names that are remembered as reported. A program has some hundreds; if it keeps making new ones, they are reported
-/// again.
+/// Maximum number of names remembered as reported. A program has a few hundred; one that keeps making new names gets
+/// them reported again.
 const REPORTED_MAX: usize = 1 << 15;
 
 static REPORTED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
-/// Names within one buffer, by address: looked up once, since an address holds the same name until CUPTI delivers the
-/// next buffer.
+/// Name ids within one buffer, by address. An address holds the same name until CUPTI delivers the next buffer.
 pub(crate) struct Lookup {
     known: Vec<(u64, u64)>,
 }
 
-/// Addresses that are kept; beyond that, names are read each time.
+/// Maximum number of cached addresses; beyond it, names are read each time.
 const KNOWN_MAX: usize = 64;
 
 impl Lookup {
@@ -31,7 +30,7 @@ impl Lookup {
         Self { known: Vec::new() }
     }
 
-    /// The number of the name at this address; 0 when there is none. A new one is reported first.
+    /// The id of the name at this address; 0 when there is none. Reports a new name first.
     pub(crate) fn id(&mut self, address: u64) -> u64 {
         if let Some((_, id)) = self.known.iter().find(|(at, _)| *at == address) {
             return *id;
@@ -48,7 +47,7 @@ impl Lookup {
     }
 }
 
-/// Reports a name unless it was reported; returns its number.
+/// Reports a name unless already reported; returns its id.
 fn report(name: &[u8]) -> u64 {
     let id = hash(name);
     let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,12 +61,12 @@ fn report(name: &[u8]) -> u64 {
     id
 }
 
-/// There is a new listener: all names are to be reported again.
+/// Makes all names be reported again, for a new listener.
 pub(crate) fn forget() {
     *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// FNV-1a, and never 0.
+/// FNV-1a, never 0.
 fn hash(name: &[u8]) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

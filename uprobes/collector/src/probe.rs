@@ -12,24 +12,26 @@ use deepctx_common::activity::{Activity, BATCH_MAX, state};
 use deepctx_common::device::Device;
 use deepctx_common::samples::{Cubin, Sample, part};
 
-/// A counter that the kernel raises, alone in its page of the file.
+/// A counter that the kernel increments, alone in its page of the file.
 ///
-/// Because: the kernel looks for a counter by its place in the file, in the first mapping of that page that may be
-/// written (`valid_ref_ctr_vma`, kernel/events/uprobes.c). The linker may put the end of one segment and the begin of
-/// the next into one page, which is then mapped twice, and until relocation is over the first may be written as well:
-/// in a process that loads this library when the probes are there, the kernel would raise the wrong one.
+/// Because the kernel finds a counter by its file offset, in the first writable mapping of that page
+/// (`valid_ref_ctr_vma`, kernel/events/uprobes.c). The linker may put the end of one segment and the start of the
+/// next
+/// into one page, which is then mapped twice; until relocation is done, the first mapping may be writable as well. If
+/// the process loads this library while probes exist, the kernel would increment the wrong counter.
 #[repr(C)]
 #[cfg_attr(target_arch = "x86_64", repr(align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
 struct Counter(AtomicU16);
 
-/// How many probes there are; the kernel counts them, since each names this as its counter. It must lie in a part of
-/// the file that is mapped to be written, hence the section.
+/// Number of attached probes. The kernel counts them, since each probe names this as its reference counter. It must
+/// lie
+/// in a writable part of the file, hence the section.
 #[unsafe(export_name = "deepctx_collector_listeners")]
 #[unsafe(link_section = ".probes")]
 static LISTENERS: Counter = Counter(AtomicU16::new(0));
 
-/// How many of them want samples of instructions.
+/// Number of listeners that want instruction samples.
 #[unsafe(export_name = "deepctx_collector_samplers")]
 #[unsafe(link_section = ".probes")]
 static SAMPLERS: Counter = Counter(AtomicU16::new(0));
@@ -54,65 +56,65 @@ probe!(deepctx_collector_node);
 probe!(deepctx_collector_samples);
 probe!(deepctx_collector_device);
 
-/// How many probes listen.
+/// Number of attached probes.
 pub(crate) fn listeners() -> u16 {
     LISTENERS.0.load(Ordering::Relaxed)
 }
 
-/// How many want samples of instructions.
+/// Number of listeners that want instruction samples.
 pub(crate) fn samplers() -> u16 {
     SAMPLERS.0.load(Ordering::Relaxed)
 }
 
-/// This call of the driver has this correlation id.
+/// Reports the correlation id of this driver call.
 pub(crate) fn correlation(id: u32, domain: u32, callback: u32) {
     deepctx_collector_correlation(id.into(), u64::from(domain) << 32 | u64::from(callback), 0);
 }
 
-/// Activities, at most [`BATCH_MAX`] at once.
+/// Reports activities, at most [`BATCH_MAX`] at once.
 pub(crate) fn activities(batch: &[Activity]) {
     for batch in batch.chunks(BATCH_MAX) {
         deepctx_collector_activities(batch.as_ptr().expose_provenance() as u64, batch.len() as u64, 0);
     }
 }
 
-/// The name that `id` stands for.
+/// Reports the name with this `id`.
 pub(crate) fn name(id: u64, name: &[u8]) {
     deepctx_collector_name(id, name.as_ptr().expose_provenance() as u64, name.len() as u64);
 }
 
-/// The device's clock was read between two readings of `CLOCK_MONOTONIC`.
+/// Reports the device's clock, read between two readings of `CLOCK_MONOTONIC`.
 pub(crate) fn clock(device_ns: u64, before_ns: u64, after_ns: u64) {
     deepctx_collector_clock(device_ns, before_ns, after_ns);
 }
 
-/// This thread made a node of a graph, or cloned `of`, if that is not 0.
+/// Reports that this thread created a graph node, or cloned `of` if that is not 0.
 pub(crate) fn node(number: u64, of: u64, kind: u32) {
     deepctx_collector_node(number, of, kind.into());
 }
 
-/// A device of this process.
+/// Reports a device of this process.
 pub(crate) fn device(device: &Device) {
     deepctx_collector_device(0, (&raw const *device).expose_provenance() as u64, size_of::<Device>() as u64);
 }
 
-/// How the collection stands: one of [`mod@state`], and its number.
+/// Reports the state of the collection: one of [`mod@state`], and its number.
 pub(crate) fn state(state: u64, number: u64) {
     debug_assert!((state::COLLECTING..=state::CUBINS_LEFT).contains(&state));
     deepctx_collector_state(state, number, 0);
 }
 
-/// Samples of instructions, at most [`deepctx_common::samples::BATCH_MAX`].
+/// Reports instruction samples, at most [`deepctx_common::samples::BATCH_MAX`].
 pub(crate) fn samples(batch: &[Sample]) {
     sampled(part::BATCH, 0, batch.as_ptr().expose_provenance(), size_of_val(batch));
 }
 
-/// The name of a reason that samples have.
+/// Reports the name of a stall reason.
 pub(crate) fn reason(number: u32, name: &str) {
     sampled(part::REASON, number, name.as_ptr().expose_provenance(), name.len());
 }
 
-/// Device code that can be read.
+/// Reports device code that can be read.
 pub(crate) fn cubin(cubin: &Cubin) {
     sampled(part::CUBIN, 0, (&raw const *cubin).expose_provenance(), size_of::<Cubin>());
 }

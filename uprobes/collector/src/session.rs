@@ -19,22 +19,22 @@ use crate::cupti::{
 use crate::names::Lookup;
 use crate::{buffers, devices, fork, guard, probe, sampling};
 
-/// Kinds that are enabled. Nodes of graphs come as kernels and copies of their own, as long as `GRAPH` is not enabled.
+/// Enabled kinds. Graph nodes appear as separate kernels and copies as long as `GRAPH` is not enabled.
 const KINDS: [u32; 6] =
     [kind::CONCURRENT_KERNEL, kind::COPY, kind::PEER_COPY, kind::FILL, kind::SYNC, kind::OVERHEAD];
-/// How often CUPTI delivers what it has.
+/// How often CUPTI delivers its records.
 const FLUSH_MS: u32 = 100;
 /// Callback ids are numbered from 1 without gaps; 13.5 has fewer than 900.
 const CALLBACKS_MAX: u32 = 4096;
-/// Gaps that are tolerated before the end of the ids is believed.
+/// Gaps tolerated before the ids are considered exhausted.
 const GAP_MAX: u32 = 64;
 
-/// Calls that put work on a device. The driver's alone: every call of the runtime makes one, with the same id.
+/// Calls that put work on a device. Only driver calls: every runtime call makes one, with the same id.
 const LAUNCHES: [&CStr; 4] = [c"cuLaunch", c"cuMemcpy", c"cuMemset", c"cuGraphLaunch"];
-/// Of these, calls that put a function of the host between the work of a stream.
+/// The one of these calls that puts a host function into a stream.
 const HOST_FUNCTIONS: &CStr = c"cuLaunchHostFunc";
 
-/// Whether the calls of a function of the driver get ids.
+/// Whether calls of a driver function get ids.
 fn puts_work_on_a_device(function: &CStr) -> bool {
     let begins_with = |begin: &CStr| function.to_bytes().starts_with(begin.to_bytes());
     LAUNCHES.into_iter().any(begins_with) && !begins_with(HOST_FUNCTIONS)
@@ -43,9 +43,9 @@ fn puts_work_on_a_device(function: &CStr) -> bool {
 /// What CUPTI is to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CollectionStart {
-    /// All of the program: the driver is starting, and must not be called.
+    /// Everything: the driver is starting, and must not be called.
     DriverStart,
-    /// From now on, and what there is already.
+    /// From now on, including existing objects.
     Now,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Collection {
     cupti: Cupti,
     subscriber: Subscriber,
     skipped: AtomicU64,
-    /// By kind: bytes of its records in this version; 0 for not known yet.
+    /// By kind: record size in this version; 0 while unknown.
     sizes: [AtomicUsize; KINDS_MAX],
 }
 
-/// Kinds of records whose size is remembered; 13.5 has 59.
+/// Kinds whose record size is cached; 13.5 has 59.
 const KINDS_MAX: usize = 128;
 
 /// The running collection.
@@ -91,7 +91,7 @@ extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const c_void)
     }
 }
 
-/// Something was created or loaded, or is about to be destroyed.
+/// Handles a resource that was created or loaded, or is about to be destroyed.
 fn on_resource(id: u32, data: *const c_void) {
     // SAFETY: in this domain CUPTI passes this structure, or null.
     let Some(resource) = (unsafe { data.cast::<ResourceData>().as_ref() }) else { return };
@@ -102,9 +102,9 @@ fn on_resource(id: u32, data: *const c_void) {
     }
 }
 
-/// A node of a graph was created, or cloned.
+/// Handles a graph node that was created or cloned.
 fn on_node(id: u32, resource: &ResourceData, cupti: &Cupti) {
-    // SAFETY: of nodes it leads to this structure, or to nothing.
+    // SAFETY: for nodes it points to this structure, or is null.
     let Some(graph) = (unsafe { resource.descriptor.cast::<GraphData>().as_ref() }) else { return };
     let Some(number) = cupti.node_number(graph.node) else { return };
     match id {
@@ -120,7 +120,7 @@ fn on_node(id: u32, resource: &ResourceData, cupti: &Cupti) {
 
 extern "C" fn on_request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
     let taken = if current().is_some() { buffers::take() } else { std::ptr::null_mut() };
-    // SAFETY: CUPTI passes three addresses to be written.
+    // SAFETY: CUPTI passes three addresses to write to.
     unsafe {
         buffer.write(taken);
         size.write(if taken.is_null() { 0 } else { buffers::BYTES });
@@ -164,7 +164,7 @@ impl Collection {
             skipped: AtomicU64::new(0),
             sizes: [const { AtomicUsize::new(0) }; KINDS_MAX],
         });
-        // Before anything is enabled: CUPTI requests buffers at once.
+        // Before enabling anything: CUPTI requests buffers at once.
         *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = Some(collection.clone());
         if let Err(error) = collection.enable(since) {
             collection.end();
@@ -182,12 +182,13 @@ impl Collection {
         };
         self.cupti.register(self.subscriber, functions)?;
         self.enable_callbacks();
-        // First, so that devices are known when their work is reported. Without it they have numbers only.
+        // First, so that devices are known before their work is reported. Without it they only have
+        // numbers.
         let _ = match since {
             CollectionStart::DriverStart => self.cupti.enable(self.subscriber, DEVICES),
             CollectionStart::Now => self.cupti.enable_existing(self.subscriber, DEVICES),
         };
-        // Kernels are required; a kind that this version or device does not have is left out.
+        // Kernels are required; kinds that this version or device lacks are skipped.
         self.cupti.enable(self.subscriber, KINDS[0])?;
         for kind in &KINDS[1..] {
             let _ = self.cupti.enable(self.subscriber, *kind);
@@ -196,10 +197,10 @@ impl Collection {
         Ok(())
     }
 
-    /// Enables callbacks of every call that puts work on a device, whichever this version has.
+    /// Enables callbacks of every call that puts work on a device in this version.
     fn enable_callbacks(&self) {
         for id in [NODE_CREATED, NODE_CLONED] {
-            // Without them nodes of graphs are distinguished by their order.
+            // Without them, graph nodes are matched by order.
             let _ = self.cupti.enable_callback(self.subscriber, RESOURCE, id);
         }
         let mut gap = 0;
@@ -208,8 +209,7 @@ impl Collection {
                 Some(name) => {
                     gap = 0;
                     if puts_work_on_a_device(name) {
-                        // One that cannot be enabled leaves its calls without an id, which is counted where they are
-                        // joined.
+                        // If this fails, the calls have no id; the join counts them.
                         let _ = self.cupti.enable_callback(self.subscriber, DRIVER, id);
                     }
                 }
@@ -221,14 +221,15 @@ impl Collection {
         }
     }
 
-    /// Samples instructions as long as there are listeners for them; `before`: how many there were the last time.
+    /// Starts or stops instruction sampling by the number of its listeners; `before` is the previous number.
     pub(crate) fn sample(&self, listeners: u16, before: u16) {
         const OF_SAMPLES: [u32; 4] = [CONTEXT_CREATED, CONTEXT_ENDS, MODULE_LOADED, MODULE_UNLOADS];
         match (before, listeners) {
             (0, 1..) => {
                 sampling::begin(&self.cupti);
                 for id in OF_SAMPLES {
-                    // Without them contexts are sampled at their next launch, and instructions have no lines.
+                    // Without them, contexts are sampled at their next launch, and instructions have no
+                    // lines.
                     let _ = self.cupti.enable_callback(self.subscriber, RESOURCE, id);
                 }
             }
@@ -244,10 +245,10 @@ impl Collection {
         sampling::read(&self.cupti);
     }
 
-    /// Ends it: what CUPTI still has is read, then everything is disabled.
+    /// Ends the collection: reads what CUPTI still has, then disables everything.
     pub(crate) fn end(&self) {
         sampling::end();
-        // The results are of no use: there is nothing else to be done.
+        // Errors are ignored: nothing else can be done.
         let _ = self.cupti.flush();
         for kind in KINDS.into_iter().chain([DEVICES]) {
             let _ = self.cupti.disable(self.subscriber, kind);
@@ -262,12 +263,12 @@ impl Collection {
         self.cupti.version()
     }
 
-    /// Now, by the device's clock.
+    /// The current device clock.
     pub(crate) fn timestamp(&self) -> Option<u64> {
         self.cupti.timestamp(self.subscriber)
     }
 
-    /// Reports what was lost since the last time.
+    /// Reports losses since the last call.
     pub(crate) fn report_losses(&self) {
         let lost = self.cupti.dropped(self.subscriber);
         if lost > 0 {
@@ -279,12 +280,12 @@ impl Collection {
         }
     }
 
-    /// Reports everything that is in a buffer.
+    /// Reports all records of a buffer.
     fn read(&self, buffer: *mut u8, valid: usize) {
         if buffer.is_null() {
             return;
         }
-        // SAFETY: CUPTI has delivered the buffer, and `valid` bytes of it are written.
+        // SAFETY: CUPTI has delivered the buffer and written `valid` bytes of it.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.cast_const(), valid) };
         let mut names = Lookup::new();
         let mut batch = [Activity::default(); BATCH_MAX];
@@ -312,7 +313,7 @@ impl Collection {
             match self.size_of(buffer, valid, at) {
                 Some(size) => at += size,
                 None => {
-                    // What is left of the buffer cannot be read.
+                    // The rest of the buffer cannot be read.
                     self.skipped.fetch_add(1, Ordering::Relaxed);
                     break;
                 }
@@ -323,11 +324,11 @@ impl Collection {
         }
     }
 
-    /// Bytes of the record at `at`; `None` when it is none. CUPTI is called once for each kind: a probe on the function
-    /// that goes from record to record reads records of other tools, and must not take ours for theirs.
+    /// Bytes of the record at `at`; `None` if it is invalid. Calls CUPTI once per kind, because a probe on CUPTI's
+    /// next-record function reads records of other tools and must not take ours for theirs.
     fn size_of(&self, buffer: *mut u8, valid: usize, at: usize) -> Option<usize> {
-        // SAFETY: within the bytes that are written; a buffer's records have a kind of four bytes each, and CUPTI's
-        // buffers are larger than that.
+        // SAFETY: within the written bytes; records start with a four-byte kind, and CUPTI's buffers are larger
+        // than that.
         let kind = (valid - at >= 4).then(|| unsafe { buffer.add(at).cast::<u32>().read_unaligned() })?;
         let known = self.sizes.get(kind as usize);
         if let Some(size) = known.map(|size| size.load(Ordering::Relaxed)).filter(|size| *size > 0) {
@@ -339,7 +340,7 @@ impl Collection {
             Err(END) => valid,
             Err(_) => return None,
         };
-        // No record is shorter than eight bytes, and none leads backwards.
+        // No record is shorter than eight bytes or points backwards.
         let size = next.checked_sub(at).filter(|size| *size >= 8 && next <= valid)?;
         if let Some(known) = known {
             known.store(size, Ordering::Relaxed);
@@ -348,7 +349,7 @@ impl Collection {
     }
 }
 
-/// Has CUPTI deliver what is left of the records, when the program ends.
+/// Makes CUPTI deliver the remaining records when the program ends.
 pub(crate) fn finish() {
     if let Some(collection) = current() {
         sampling::end();

@@ -41,13 +41,13 @@ pub enum CuptiEvent {
     Subscribe,
     /// A tool unsubscribes.
     Unsubscribe,
-    /// A tool registers the functions that provide and take buffers of activity records.
+    /// A tool registers the callbacks that provide and take back buffers of activity records.
     Callbacks,
     /// A kind of record is enabled.
     KindOn,
     /// A kind of record is disabled.
     KindOff,
-    /// Buffers are requested.
+    /// Complete buffers are flushed.
     Flush,
     /// A reader goes from one record to the next.
     Record,
@@ -56,7 +56,7 @@ pub enum CuptiEvent {
 /// What the autograd engine does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AutogradEvent {
-    /// An autograd node gets its number, in the operator whose backward it will be.
+    /// An autograd node gets its sequence number, within the operator that creates it.
     NodeCreated,
     /// An autograd node begins.
     NodeBegins,
@@ -67,19 +67,19 @@ pub enum AutogradEvent {
 /// What happens to ranges and training steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RangeEvent {
-    /// A range is about to begin: its name.
+    /// The name of a range that is about to begin.
     Named,
-    /// It begins: the record by which its end is recognized.
+    /// A named range begins: the record that identifies it at its end.
     Begins,
     /// A range ends.
     Ends,
-    /// A range begins, which the next [`RangeEvent::Popped`] of its thread and domain ends.
+    /// A range begins; the next [`RangeEvent::Popped`] of its thread and domain ends it.
     Pushed,
-    /// The range that was pushed last ends.
+    /// The most recently pushed range ends.
     Popped,
-    /// The part of the run begins that is meant to be profiled.
+    /// The part of the run that is to be profiled begins.
     ProfilerStart,
-    /// That part ends.
+    /// The part of the run that is to be profiled ends.
     ProfilerStop,
     /// A training step ends and the next one begins.
     TrainingStep,
@@ -94,16 +94,16 @@ pub enum TensorEvent {
     Free,
     /// It allocates or frees, by the sign of the size, and reports its totals.
     Report,
-    /// How much was requested, of memory that another event reports.
+    /// The size that was requested, for memory that another event reports.
     Request,
 }
 
 /// What an operator of a framework does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OperatorEvent {
-    /// It begins: the address to which its dispatch returns.
+    /// It begins: the return address of its dispatch.
     Begins,
-    /// It is about to begin, and its function serves many: its name.
+    /// It is about to begin: its name, because its function serves several operators.
     Named,
     /// It is about to begin: its tensors.
     Tensors,
@@ -119,7 +119,7 @@ pub enum OpenMpEvent {
 /// What XLA's runtime does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum XlaEvent {
-    /// A thunk begins: which one, of which module.
+    /// A thunk begins: its index and its module.
     ThunkBegins,
 }
 
@@ -127,8 +127,9 @@ pub enum XlaEvent {
 macro_rules! events {
     ($($number:literal $words:literal $family:ident($($event:tt)+);)*) => {
         impl Event {
-            /// The number of the event in records and stored captures: its group in the upper byte, its detail in the
-            /// lower one. Numbers are append-only.
+            /// The number of the event in records and stored captures: the group in the upper byte, the detail in the
+            /// lower byte.
+            /// Numbers are append-only.
             pub const fn number(self) -> u16 {
                 match self {
                     Self::Gpu(GpuCall::Transfer(TransferCall::Copy(direction, timing))) => {
@@ -148,7 +149,7 @@ macro_rules! events {
                 }
             }
 
-            /// The event without parameters that has this number.
+            /// The event without parameters with this number.
             const fn plain(number: u16) -> Option<Self> {
                 Some(match number {
                     $($number => Self::$family($($event)+),)*
@@ -157,7 +158,7 @@ macro_rules! events {
                 })
             }
 
-            /// What it is called, without its parameters.
+            /// The name without its parameters.
             const fn words(self) -> &'static str {
                 match self {
                     Self::Gpu(GpuCall::Transfer(TransferCall::Copy(..))) => "copy",
@@ -174,7 +175,7 @@ macro_rules! events {
     };
 }
 
-/// Groups of events with a parameter, which is the lower byte of their numbers.
+/// Groups of events with a parameter in the lower byte of their numbers.
 const COPY: u16 = 4;
 const FILL: u16 = 6;
 const ALLOC: u16 = 7;
@@ -261,7 +262,7 @@ events! {
 }
 
 impl Event {
-    /// The event of a number; `None` for one that no event of this version has.
+    /// The event with this number; `None` if this version has no such event.
     pub fn from_number(number: u16) -> Option<Self> {
         let detail = usize::from(number & 0xff);
         let timing = if detail & 0x80 == 0 { Timing::Async } else { Timing::Blocking };
@@ -282,7 +283,7 @@ impl Event {
         Some(Self::Gpu(gpu))
     }
 
-    /// True when kernels run because of it.
+    /// True for calls that start kernels.
     pub const fn is_launch(self) -> bool {
         matches!(self, Self::Gpu(GpuCall::Launch(_)))
     }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// Which library a row belongs to.
+/// The library of a catalogue row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     /// NVIDIA's driver, `libcuda.so.1`.
@@ -18,38 +18,38 @@ pub enum Family {
     Nccl,
     /// AMD's collectives, `librccl.so`.
     Rccl,
-    /// NVIDIA's profiling interface, `libcupti.so`: read, never called.
+    /// NVIDIA's profiling interface, `libcupti.so`: probed, never called.
     Cupti,
     /// PyTorch's `libtorch_cpu.so`: operators, autograd nodes, ranges.
     Torch,
-    /// PyTorch's `libc10.so`: memory of tensors on the host, and reports of devices' allocators.
+    /// PyTorch's `libc10.so`: tensor memory on the host, and reports of device allocators.
     C10,
-    /// PyTorch's `libc10_cuda.so`: memory of tensors on NVIDIA's devices.
+    /// PyTorch's `libc10_cuda.so`: tensor memory on NVIDIA devices.
     C10Cuda,
     /// NVIDIA's ranges, `libnvToolsExt.so`.
     Nvtx,
-    /// PyTorch's `libtorch_python.so`, with NVTX compiled into it.
+    /// PyTorch's `libtorch_python.so`, with NVTX compiled in.
     TorchPython,
     /// AMD's ranges, `libroctx64.so`.
     Roctx,
-    /// The same of ROCm's newer tools, `librocprofiler-sdk-roctx.so`.
+    /// AMD's ranges in newer ROCm, `librocprofiler-sdk-roctx.so`.
     RoctxSdk,
-    /// GNU's runtime of OpenMP, `libgomp.so`.
+    /// GNU's OpenMP runtime, `libgomp.so`.
     GnuOpenMp,
-    /// LLVM's, `libomp.so`.
+    /// LLVM's OpenMP runtime, `libomp.so`.
     LlvmOpenMp,
-    /// Intel's, `libiomp5.so`, which is LLVM's by another name.
+    /// Intel's OpenMP runtime, `libiomp5.so`: LLVM's under another name.
     IntelOpenMp,
-    /// JAX's `libjax_common.so`, with XLA's runtime for CPUs in it: thunks.
+    /// JAX's `libjax_common.so`, which contains XLA's CPU runtime: thunks.
     Jax,
-    /// The same up to jaxlib 0.5, `xla_extension.so`.
+    /// The same library up to jaxlib 0.5, `xla_extension.so`.
     XlaExtension,
     /// A library that a user names.
     User,
 }
 
 impl Family {
-    /// The families of the catalogue, in the order in which they are shown.
+    /// The families of the catalogue, in display order.
     pub const ALL: [Self; 18] = [
         Self::CudaDriver,
         Self::CudaRuntime,
@@ -71,12 +71,12 @@ impl Family {
         Self::XlaExtension,
     ];
 
-    /// True of the runtimes of OpenMP.
+    /// True for OpenMP runtimes.
     pub fn is_openmp(self) -> bool {
         matches!(self, Self::GnuOpenMp | Self::LlvmOpenMp | Self::IntelOpenMp)
     }
 
-    /// The library's name up to the version.
+    /// The library's file name without the version.
     pub const fn library(self) -> &'static str {
         match self {
             Self::CudaDriver => "libcuda.so",
@@ -101,8 +101,9 @@ impl Family {
         }
     }
 
-    /// True when a file of this name is this library: `libcuda.so.1`, `libcuda.so.550.163.01`, and the names that
-    /// wheels give to bundled copies (`libcudart-9335f6a2.so.12.9.79`).
+    /// True when a file name belongs to this library: `libcuda.so.1`, `libcuda.so.550.163.01`, and the names that
+    /// wheels
+    /// give bundled copies (`libcudart-9335f6a2.so.12.9.79`).
     pub fn is_named(self, file_name: &[u8]) -> bool {
         if self == Self::User {
             return false;
@@ -110,7 +111,7 @@ impl Family {
         let stem = self.library().trim_end_matches(".so").as_bytes();
         let Some(rest) = file_name.strip_prefix(stem) else { return false };
         let rest = match rest.strip_prefix(b"-") {
-            // The hash that auditwheel puts before the extension.
+            // The hash that auditwheel inserts before the extension.
             Some(tagged) => {
                 let hash = tagged.iter().take_while(|b| b.is_ascii_hexdigit()).count();
                 if hash < 8 {

@@ -9,7 +9,7 @@
 pub enum GpuCall {
     /// Launches kernels.
     Launch(LaunchCall),
-    /// Puts a function of the host into a stream.
+    /// Queues a host function on a stream.
     HostFunction,
     /// Records, builds or launches a graph.
     Graph(GraphCall),
@@ -29,76 +29,76 @@ pub enum GpuCall {
     Collective(CollectiveCall),
 }
 
-/// How kernels are launched.
+/// How a kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LaunchCall {
-    /// One kernel, with its shape as arguments.
+    /// One kernel, with its launch shape as arguments.
     Kernel,
-    /// One kernel, with its shape in a structure.
+    /// One kernel, with its launch shape in a structure.
     KernelEx,
-    /// One kernel whose blocks may wait for each other.
+    /// One kernel whose blocks may synchronize with each other.
     Cooperative,
     /// Kernels on several devices at once.
     MultiDevice,
-    /// One kernel whose shape was set by earlier calls (CUDA 2).
+    /// One kernel whose launch shape was set by earlier calls (CUDA 2).
     Legacy,
-    /// One kernel by function handle, where the plain launch takes a host stub (HIP).
+    /// One kernel by function handle; the plain launch takes a host stub (HIP).
     Function,
-    /// The same, with its shape in threads instead of blocks (HIP).
+    /// One kernel by function handle, with its shape in threads instead of blocks (HIP).
     Global,
 }
 
-/// What is done with a graph.
+/// An operation on a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GraphCall {
     /// A graph is launched.
     Launch,
-    /// A graph is sent to the device ahead of its launch.
+    /// A graph is uploaded to the device before its launch.
     Upload,
-    /// A stream starts to record a graph instead of working.
+    /// A stream begins to capture a graph instead of executing.
     CaptureBegin,
-    /// A stream stops recording.
+    /// A stream ends the capture.
     CaptureEnd,
-    /// A graph is made launchable.
+    /// An executable graph is instantiated.
     Instantiate,
-    /// A launchable graph is changed.
+    /// An executable graph is changed.
     Update,
-    /// A launchable graph is destroyed.
+    /// An executable graph is destroyed.
     Release,
-    /// A node is added to a graph by hand.
+    /// A node is added to a graph explicitly.
     Node,
     /// A graph is copied; its nodes get new handles.
     Clone,
-    /// A node that gives a device no work is added to a graph by hand.
+    /// A node without device work is added to a graph explicitly.
     NodeWithoutWork,
-    /// Nodes of a graph are made to come after others.
+    /// Dependencies between nodes are added.
     AddDependencies,
-    /// They need not any more.
+    /// Dependencies between nodes are removed.
     RemoveDependencies,
 }
 
-/// What is done with the contents of memory.
+/// A copy or fill of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TransferCall {
     /// Bytes are copied.
     Copy(Direction, Timing),
-    /// Memory is moved to where it will be needed.
+    /// Memory is prefetched to where it will be needed.
     Prefetch,
-    /// Elements of this many bytes are set.
+    /// Elements of this many bytes are filled.
     Fill(u8, Timing),
 }
 
-/// From where to where a copy goes, or where that is said.
+/// Source and destination of a copy, or where they are specified.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
-    /// The driver decides by the pointers.
+    /// The driver derives it from the pointers.
     ByPointers = 0,
-    /// An argument says so ([`crate::Role::Kind`]).
+    /// An argument specifies it ([`crate::Role::Kind`]).
     ByKind = 1,
-    /// A structure says so.
+    /// A structure specifies it.
     ByParameters = 2,
-    /// Each element of an array says so.
+    /// Each element of an array specifies it.
     Batch = 3,
     /// Host to device.
     HostToDevice = 4,
@@ -145,7 +145,7 @@ impl Direction {
 pub enum Timing {
     /// The call may return before the work is done.
     Async = 0,
-    /// The call returns when the work is done (or, of small copies from pageable memory, staged).
+    /// The call returns when the work is done (or, for small copies from pageable memory, staged).
     Blocking = 1,
 }
 
@@ -170,13 +170,13 @@ pub enum MemoryKind {
     Managed = 2,
     /// On the host, pinned.
     Host = 3,
-    /// On the host, pinned after it was allocated otherwise.
+    /// On the host, allocated otherwise and pinned later.
     Registered = 4,
-    /// Addresses without memory.
+    /// Reserved addresses without memory.
     Reserved = 5,
-    /// Memory without addresses.
+    /// Physical memory without addresses.
     Physical = 6,
-    /// Memory given to addresses.
+    /// Physical memory mapped to addresses.
     Mapped = 7,
 }
 
@@ -213,7 +213,7 @@ impl SyncScope {
     pub const ALL: [Self; 4] = [Self::Stream, Self::Event, Self::Context, Self::Device];
 }
 
-/// What is done with a stream.
+/// An operation on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StreamCall {
     /// An event is recorded in a stream.
@@ -228,36 +228,36 @@ pub enum StreamCall {
     Value,
 }
 
-/// What is done with device code and the handles of its kernels.
+/// An operation on device code or the handles of its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModuleCall {
     /// Device code is loaded.
     Load,
     /// Device code is unloaded.
     Unload,
-    /// A kernel is looked up by name: the returned handle has that name from now on.
+    /// A kernel is looked up by name; the returned handle gets that name.
     FunctionByName,
-    /// A library's kernel is turned into a function of the current context.
+    /// A library's kernel is converted to a function of the current context.
     FunctionOfKernel,
-    /// A library is turned into a module of the current context.
+    /// A library is converted to a module of the current context.
     ModuleOfLibrary,
     /// All kernels of a module are listed.
     FunctionList,
     /// The address of a driver function is looked up by name.
     ProcAddress,
-    /// Device code in the program's own file is registered.
+    /// Device code embedded in the program's file is registered.
     FatBinary,
-    /// It is unregistered.
+    /// Embedded device code is unregistered.
     FatBinaryUnload,
-    /// A host stub is given the name of its kernel.
+    /// A host stub is registered with the name of its kernel.
     FunctionStub,
-    /// A host stub is turned into a kernel handle.
+    /// A host stub is converted to a kernel handle.
     KernelOfStub,
-    /// A host stub is turned into a function handle.
+    /// A host stub is converted to a function handle.
     FunctionOfStub,
 }
 
-/// What is done with contexts and devices.
+/// An operation on a context or device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContextCall {
     /// A context is created.
@@ -270,14 +270,14 @@ pub enum ContextCall {
     Device,
 }
 
-/// What ranks do together.
+/// Communication between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CollectiveCall {
-    /// Ranks work on data.
+    /// An operation on data.
     Operation(CollectiveOperation),
-    /// Operations are held back from now on.
+    /// Operations are deferred from now on.
     GroupBegin,
-    /// What was held back is issued.
+    /// The deferred operations are issued.
     GroupEnd,
     /// A communicator is created.
     CommunicatorCreate,

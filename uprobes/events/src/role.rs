@@ -5,7 +5,7 @@
 
 macro_rules! roles {
     ($($variant:ident = $n:literal, $label:literal, $sentence:literal;)*) => {
-        /// What a parameter means. Numbers are append-only.
+        /// The meaning of a parameter. Numbers are append-only.
         #[repr(u8)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Role { $(#[doc = $sentence] $variant = $n,)* }
@@ -14,7 +14,7 @@ macro_rules! roles {
             /// Every role, in numeric order.
             pub const ALL: &'static [Role] = &[$(Role::$variant,)*];
 
-            /// Stable name for machines, kebab-case.
+            /// Stable machine-readable name, kebab-case.
             pub const fn name(self) -> &'static str {
                 match self { $(Role::$variant => $label,)* }
             }

@@ -7,16 +7,16 @@
 /// Bytes of a module's name that are read.
 pub const UNIT_NAME_BYTES: usize = 48;
 
-/// What surrounds a class in the symbol of its function.
+/// Prefix of the class in the symbol of its execute function.
 const BEFORE: &str = "_ZN3xla3cpu";
 const AFTER: &str = "7ExecuteERKNS0_5Thunk13ExecuteParamsE";
 
-/// The symbol of the function that runs thunks of a class, which is given as symbols have it: `8DotThunk`.
+/// The symbol of the function that runs thunks of a class, given in mangled form: `8DotThunk`.
 pub fn execute_symbol(mangled_class: &str) -> String {
     format!("{BEFORE}{mangled_class}{AFTER}")
 }
 
-/// The class of thunks whose function has this symbol: `DotThunk`.
+/// The thunk class of an execute symbol: `DotThunk`.
 pub fn class_of(symbol: &str) -> Option<&str> {
     let class = symbol.strip_prefix(BEFORE)?.strip_suffix(AFTER)?;
     let class = class.strip_prefix("8internal").unwrap_or(class);

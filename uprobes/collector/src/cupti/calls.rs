@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 pub(crate) struct Error(pub(crate) i32);
 
 impl Error {
-    /// No CUPTI was found; not one of its own.
+    /// No CUPTI was found. Not one of CUPTI's own codes.
     pub(crate) const ABSENT: Self = Self(-1);
-    /// A function that is needed is not there; likewise.
+    /// A required function is missing. Not one of CUPTI's own codes.
     pub(crate) const INCOMPLETE: Self = Self(-2);
     pub(crate) const MULTIPLE_SUBSCRIBERS: Self = Self(39);
 }
@@ -25,7 +25,7 @@ macro_rules! functions {
         struct $name { $($field: extern "C" fn($($argument),*) -> i32,)* }
 
         impl $name {
-            /// All of them; `None` when one is missing.
+            /// Loads all functions; `None` when one is missing.
             fn load(library: NonNull<c_void>) -> Option<Self> {
                 Some(Self { $($field: {
                     let address = symbol(library, $symbol)?;
@@ -41,11 +41,11 @@ macro_rules! functions {
 pub(super) use functions;
 
 pub(super) fn symbol(library: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the library is open, the name terminated.
+    // SAFETY: the library is open, the name is NUL-terminated.
     NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) })
 }
 
-/// The error of a result that is one.
+/// Converts a result code.
 pub(super) fn checked(result: i32) -> Result<(), Error> {
     if result == 0 { Ok(()) } else { Err(Error(result)) }
 }

@@ -50,7 +50,7 @@ pub(crate) struct CallbackData {
 pub(crate) struct ResourceData {
     pub(crate) context: *mut c_void,
     resource: *mut c_void,
-    /// Of graphs and their nodes: [`GraphData`]; of modules, their code.
+    /// For graphs and their nodes: [`GraphData`]; for modules: their code.
     pub(crate) descriptor: *const c_void,
 }
 
@@ -75,7 +75,7 @@ struct SubscriberParameters {
     padding: [u8; 7],
 }
 
-/// `CUpti_SubscriberHandle`; of the first version's functions, nothing.
+/// `CUpti_SubscriberHandle`; 0 for functions of the first version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subscriber(pub(crate) usize);
 
@@ -85,7 +85,7 @@ type RequestSecond = extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const 
 type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 type CompleteSecond = extern "C" fn(*mut u8, usize, usize, *const c_void);
 
-/// The buffers' functions, in both versions.
+/// The buffer functions of both versions.
 #[derive(Clone, Copy)]
 pub(crate) struct BufferFunctions {
     pub(crate) request: Request,
@@ -95,7 +95,7 @@ pub(crate) struct BufferFunctions {
 }
 
 functions!(
-    /// Those that every version has.
+    /// Functions that every version has.
     First {
         version: c"cuptiGetVersion" fn(*mut u32);
         subscribe: c"cuptiSubscribe" fn(*mut usize, Callback, *mut c_void);
@@ -112,7 +112,7 @@ functions!(
     }
 );
 functions!(
-    /// Those of the second version, for several subscribers.
+    /// Functions of the second version, for several subscribers.
     Second {
         subscribe: c"cuptiSubscribe_v2" fn(*mut usize, Callback, *mut c_void, *const SubscriberParameters);
         register: c"cuptiActivityRegisterCallbacks_v2" fn(usize, RequestSecond, CompleteSecond);
@@ -124,31 +124,31 @@ functions!(
     }
 );
 functions!(
-    /// Those that one can do without.
+    /// Optional functions: the flush period.
     Period {
         flush_period: c"cuptiActivityFlushPeriod" fn(u32);
     }
 );
 functions!(
-    /// Likewise, with records of what exists already.
+    /// Optional functions, with records of existing objects.
     Existing {
         enable: c"cuptiActivityEnableAndDump" fn(u32);
     }
 );
 functions!(
-    /// Likewise.
+    /// The same for the second version.
     ExistingSecond {
         enable: c"cuptiActivityEnableAndDump_v2" fn(usize, u32, *const c_void);
     }
 );
 functions!(
-    /// Likewise.
+    /// Optional functions: graph nodes.
     Nodes {
         node_number: c"cuptiGetGraphNodeId" fn(*mut c_void, *mut u64);
     }
 );
 
-/// One CUPTI.
+/// One loaded CUPTI.
 #[derive(Clone, Copy)]
 pub(crate) struct Cupti {
     first: First,
@@ -160,19 +160,20 @@ pub(crate) struct Cupti {
     sampler: Option<Sampler>,
 }
 
-/// Names under which the library is known, the latest first.
+/// Names of the library, the latest first.
 const NAMES: [&CStr; 4] = [c"libcupti.so.13", c"libcupti.so.12", c"libcupti.so.11.8", c"libcupti.so"];
-/// Where CUDA installs it, for processes that do not use it themselves.
+/// Where CUDA installs it, for processes that do not use CUPTI themselves.
 const PLACES: [&CStr; 2] =
     [c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so", c"/usr/local/cuda/lib64/libcupti.so"];
 
 fn open(name: &CStr, flags: i32) -> Option<NonNull<c_void>> {
-    // SAFETY: a terminated name; CUPTI's own constructors run.
+    // SAFETY: a NUL-terminated name; CUPTI's own constructors run.
     NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | flags) })
 }
 
 impl Cupti {
-    /// The one that the process has loaded; else the one that its linker finds; else the installed one.
+    /// The copy that the process has loaded, else the one that its linker finds, else the installed
+    /// one.
     pub(crate) fn find() -> Result<Self, Error> {
         let loaded = NAMES.iter().find_map(|name| open(name, libc::RTLD_NOLOAD));
         let library = loaded
@@ -189,7 +190,7 @@ impl Cupti {
         })
     }
 
-    /// Its number: 130500 is 13.5; before 13 a count of interfaces.
+    /// The version number: 130500 is 13.5; before 13 an interface count.
     pub(crate) fn version(&self) -> u32 {
         let mut version = 0;
         match checked((self.first.version)(&raw mut version)) {
@@ -198,7 +199,7 @@ impl Cupti {
         }
     }
 
-    /// Subscribes, beside others if this version can.
+    /// Subscribes, beside other subscribers if this version supports that.
     pub(crate) fn subscribe(&mut self, callback: Callback) -> Result<Subscriber, Error> {
         let mut handle = 0;
         if let Some(second) = &self.second {
@@ -240,19 +241,19 @@ impl Cupti {
         checked((self.first.enable_callback)(0, handle, domain, id))
     }
 
-    /// The number of a node of a graph, as records have it.
+    /// The id of a graph node as it appears in records.
     pub(crate) fn node_number(&self, node: *mut c_void) -> Option<u64> {
         let mut number = 0;
         let result = (self.nodes?.node_number)(node, &raw mut number);
         (result == 0 && number != 0).then_some(number)
     }
 
-    /// The functions that sample instructions.
+    /// The functions for PC sampling.
     pub(crate) fn sampler(&self) -> Option<Sampler> {
         self.sampler
     }
 
-    /// What a callback of the driver's functions is called.
+    /// The name of a driver callback.
     pub(crate) fn callback_name(&self, id: u32) -> Option<&'static CStr> {
         let mut name = std::ptr::null();
         checked((self.first.callback_name)(DRIVER, id, &raw mut name)).ok()?;
@@ -278,7 +279,7 @@ impl Cupti {
         })
     }
 
-    /// The same for a kind of things that may be there already: their records come now.
+    /// Enables a kind whose objects may exist already: their records are delivered now.
     pub(crate) fn enable_existing(&self, subscriber: Subscriber, kind: u32) -> Result<(), Error> {
         match (&self.second, &self.existing, &self.existing_second) {
             (Some(_), _, Some(existing)) => checked((existing.enable)(subscriber.0, kind, std::ptr::null())),
@@ -294,12 +295,12 @@ impl Cupti {
         })
     }
 
-    /// Has all complete records handed over now.
+    /// Makes CUPTI deliver all complete records now.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         checked((self.first.flush)(0))
     }
 
-    /// Has buffers that are not full handed over every so often.
+    /// Makes CUPTI deliver partly filled buffers periodically.
     pub(crate) fn flush_every(&self, milliseconds: u32) -> bool {
         self.period.is_some_and(|period| checked((period.flush_period)(milliseconds)).is_ok())
     }
@@ -318,7 +319,7 @@ impl Cupti {
         })
     }
 
-    /// How many records were dropped since the last call.
+    /// Records dropped since the last call.
     pub(crate) fn dropped(&self, Subscriber(handle): Subscriber) -> u64 {
         let mut count = 0;
         let null = std::ptr::null_mut();
@@ -329,7 +330,7 @@ impl Cupti {
         if result == 0 { count as u64 } else { 0 }
     }
 
-    /// Now, by the clock of the records.
+    /// The current time of the clock that records use.
     pub(crate) fn timestamp(&self, Subscriber(handle): Subscriber) -> Option<u64> {
         let mut time = 0;
         let result = match &self.second {

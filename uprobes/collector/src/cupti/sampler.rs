@@ -13,7 +13,7 @@ use super::sampler_layout::{
 };
 
 functions!(
-    /// All of them, or none.
+    /// All sampling functions, or none.
     Functions {
         enable: c"cuptiPCSamplingEnable" fn(*mut ContextParameters);
         disable: c"cuptiPCSamplingDisable" fn(*mut ContextParameters);
@@ -27,15 +27,15 @@ functions!(
     }
 );
 
-/// Most reasons; there are some forty.
+/// Maximum number of reasons; there are about forty.
 const REASONS_MAX: usize = 512;
 
-/// The functions of a CUPTI.
+/// The sampling functions of a CUPTI.
 #[derive(Clone, Copy)]
 pub(crate) struct Sampler(Functions);
 
 impl Sampler {
-    /// Those of a library; `None` when it has not all of them.
+    /// Loads them; `None` when the library lacks one.
     pub(crate) fn load(library: NonNull<c_void>) -> Option<Self> {
         Functions::load(library).map(Self)
     }
@@ -45,7 +45,7 @@ impl Sampler {
         checked((self.0.enable)(&raw mut of))
     }
 
-    /// Ends it; what is left of samples goes into the buffer that was configured.
+    /// Disables sampling; CUPTI writes the remaining samples into the configured buffer.
     pub(crate) fn disable(&self, context: usize) -> Result<(), Error> {
         let mut of = of_context(context);
         checked((self.0.disable)(&raw mut of))
@@ -56,7 +56,7 @@ impl Sampler {
         checked((self.0.configure)(&raw mut configuration))
     }
 
-    /// The period that is in force; `None` when CUPTI does not say.
+    /// The current period; `None` when CUPTI does not report it.
     pub(crate) fn period(&self, context: usize) -> Option<u32> {
         let mut request = [Attribute { kind: attribute::PERIOD, status: 0, value: [0; 3] }];
         let mut configuration = configuration(context, &mut request);
@@ -64,7 +64,7 @@ impl Sampler {
         answered.then_some(request[0].value[0] as u32)
     }
 
-    /// Has samples written into `data`.
+    /// Makes CUPTI write samples into `data`.
     pub(crate) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
         let mut request = GetDataParameters {
             size: size_of::<GetDataParameters>(),
@@ -75,21 +75,21 @@ impl Sampler {
         checked((self.0.data)(&raw mut request))
     }
 
-    /// CUPTI's number of a context, as activities have it.
+    /// CUPTI's number of a context, as in activities.
     pub(crate) fn context_number(&self, context: usize) -> u32 {
         let mut number = 0;
         let result = (self.0.context_number)(context, &raw mut number);
         if result == 0 { number } else { 0 }
     }
 
-    /// What CUPTI calls this device code in samples.
+    /// CUPTI's id of this device code in samples.
     pub(crate) fn crc(&self, cubin: &[u8]) -> Option<u64> {
         let mut request =
             Crc { size: size_of::<Crc>(), bytes: cubin.len(), cubin: cubin.as_ptr().cast(), crc: 0 };
         ((self.0.crc)(&raw mut request) == 0).then_some(request.crc)
     }
 
-    /// The reasons of the context's device: CUPTI's number, and the name.
+    /// The stall reasons of the context's device: CUPTI's number and the name.
     pub(crate) fn reasons(&self, context: usize) -> Result<Vec<(u32, String)>, Error> {
         let mut count = 0;
         let mut request = CountReasons {
@@ -101,7 +101,7 @@ impl Sampler {
         checked((self.0.reason_count)(&raw mut request))?;
         let count = count.min(REASONS_MAX);
         let mut numbers = vec![0u32; count];
-        // Terminated whatever CUPTI writes: it gets one byte less than there is.
+        // Always NUL-terminated: CUPTI gets one byte less than allocated.
         let mut texts = vec![[0u8; REASON_BYTES + 1]; count];
         let mut names: Vec<*mut c_char> =
             texts.iter_mut().map(|text| text.as_mut_ptr().cast::<c_char>()).collect();

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_void};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stall {
-    /// CUPTI's number of the reason, for this device.
+    /// CUPTI's number of the reason on this device.
     pub(crate) reason: u32,
     pub(crate) samples: u32,
 }
@@ -26,14 +26,14 @@ pub(crate) struct Pc {
     padding: u32,
     pub(crate) name: *const c_char,
     pub(crate) stalls: usize,
-    /// Ours; CUPTI writes as many as reasons were chosen.
+    /// Our buffer; CUPTI writes as many entries as reasons were configured.
     pub(crate) stall: *mut Stall,
     pub(crate) correlation: u32,
 }
 
-/// Bytes of a [`Pc`] before 12.4: without the correlation id. They lie in a row, so CUPTI's idea of their size counts.
+/// Bytes of a [`Pc`] before 12.4, which has no correlation id. They form an array, so CUPTI's size is the stride.
 pub(crate) const PC_BYTES_OLD: usize = 56;
-/// CUPTI's version from which on they have it: 12.4.
+/// First CUPTI version with correlation ids: 12.4.
 pub(crate) const WITH_CORRELATION: u32 = 22;
 
 /// `CUpti_PCSamplingData`.
@@ -41,18 +41,18 @@ pub(crate) const WITH_CORRELATION: u32 = 22;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Data {
     pub(crate) size: usize,
-    /// How many fit.
+    /// Capacity.
     pub(crate) room: usize,
-    /// Samples that were taken, whatever became of them.
+    /// Samples taken, including dropped ones.
     pub(crate) total: u64,
     pub(crate) dropped: u64,
-    /// Instructions that were written.
+    /// Instructions written.
     pub(crate) pcs: usize,
-    /// Instructions that are left with CUPTI.
+    /// Instructions that CUPTI still holds.
     pub(crate) remaining: usize,
     pub(crate) range: u64,
     pub(crate) pc: *mut Pc,
-    /// Samples in kernels that are not the program's own.
+    /// Samples in kernels that do not belong to the program.
     pub(crate) elsewhere: u64,
     pub(crate) full: u8,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Data {
 pub(crate) struct Attribute {
     pub(crate) kind: u32,
     pub(crate) status: i32,
-    /// A union; the largest are two words, and there is one of three that is not used.
+    /// A union; the largest members are two words, except for an unused one of three.
     pub(crate) value: [u64; 3],
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct GetReasonsParameters {
     pub(crate) context: usize,
     pub(crate) count: usize,
     pub(crate) numbers: *mut u32,
-    /// Each leads to [`REASON_BYTES`].
+    /// Each points to [`REASON_BYTES`].
     pub(crate) names: *mut *mut c_char,
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Version, structure, member, offset: as a C compiler lays the headers out.
+    /// Version, structure, member, offset: the layout that a C compiler gives the headers.
     const LAYOUTS: &str = include_str!("../../../../tests/sim/fixtures/layouts.tsv");
 
     fn check(structure: &str, members: &[(&str, usize)]) {

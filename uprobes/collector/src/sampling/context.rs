@@ -14,31 +14,31 @@ use crate::cupti::{Error, Sampler};
 use crate::names::Lookup;
 use crate::probe;
 
-/// Instructions that are read at once. With forty reasons their buffer has 700 KiB.
+/// Instructions per read. With forty reasons, their buffer takes 700 KiB.
 const PCS: usize = 2048;
-/// Reads in a row at most: they must not hold up the clock.
+/// Maximum number of consecutive reads, so that they do not delay the clock.
 const ROUNDS_MAX: usize = 64;
-/// `CUPTI_ERROR_OUT_OF_MEMORY`: the device's buffer was full. CUPTI has no more samples until sampling begins anew.
+/// `CUPTI_ERROR_OUT_OF_MEMORY`: the device's buffer was full. CUPTI takes no more samples until sampling restarts.
 const OVERRUN: Error = Error(8);
 
-/// One context.
+/// One sampled context.
 pub(super) struct SampledContext {
     pub(super) handle: usize,
     number: u32,
     sampler: Sampler,
     setting: Setting,
-    /// CUPTI's numbers of the reasons that are requested, and ours.
+    /// CUPTI's numbers of the requested reasons, and ours.
     reasons: Vec<(u32, u32)>,
-    /// Bytes from one [`Pc`] to the next, as this CUPTI has them.
+    /// Bytes from one [`Pc`] to the next in this CUPTI version.
     stride: usize,
-    /// [`PCS`] of them, in CUPTI's own layout.
+    /// [`PCS`] entries in CUPTI's own layout.
     pcs: Box<[u64]>,
-    /// Of each instruction, as many as there are reasons.
+    /// For each instruction, one entry per reason.
     stalls: Box<[Stall]>,
     data: Box<Data>,
 }
 
-// SAFETY: its pointers lead into its own boxes; it is only used by who holds the lock on all of them.
+// SAFETY: its pointers lead into its own boxes; only the holder of the lock on all contexts uses it.
 unsafe impl Send for SampledContext {}
 
 impl SampledContext {
@@ -85,7 +85,7 @@ impl SampledContext {
         this.data.pc = this.pcs.as_mut_ptr().cast();
         let each = this.reasons.len().max(1);
         for n in 0..PCS {
-            // What CUPTI needs to know of each, as bytes: before 12.4 they are shorter than a `Pc`.
+            // What CUPTI reads of each entry, written as words: before 12.4 entries are shorter than a `Pc`.
             let words = this.stride / 8;
             let pc = &mut this.pcs[n * words..][..words];
             pc[0] = this.stride as u64;
@@ -114,14 +114,14 @@ impl SampledContext {
         self.sampler.configure(self.handle, &mut attributes)
     }
 
-    /// The period in force; 0 when it is not known.
+    /// The current period; 0 when unknown.
     pub(super) fn period(&self) -> u32 {
         self.sampler.period(self.handle).or(self.setting.period).unwrap_or(0)
     }
 
-    /// Reports what CUPTI has.
+    /// Reads and reports CUPTI's samples.
     pub(super) fn read(&mut self) {
-        // What a flush of CUPTI's own put there.
+        // Samples that CUPTI's own flush wrote there.
         self.report();
         for _ in 0..ROUNDS_MAX {
             match self.sampler.read(self.handle, &raw mut *self.data) {
@@ -147,14 +147,14 @@ impl SampledContext {
         }
     }
 
-    /// Ends it, and reports what is left.
+    /// Ends sampling and reports the rest.
     pub(super) fn end(mut self) {
         self.read();
         let _ = self.sampler.disable(self.handle);
         self.report();
     }
 
-    /// Reports what is in the buffers, and empties them.
+    /// Reports the buffers and empties them.
     fn report(&mut self) {
         let data = &mut self.data;
         let count = std::mem::take(&mut data.pcs).min(PCS);

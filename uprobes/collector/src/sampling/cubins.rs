@@ -11,15 +11,15 @@ use deepctx_common::samples::Cubin;
 use crate::cupti::Sampler;
 use crate::probe;
 
-/// Bytes of all copies together. Programs that compile at run time make many images, but small ones.
+/// Maximum bytes of all copies. Programs that compile at run time make many images, but small ones.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Each with what CUPTI calls it.
+/// Each copy with CUPTI's id.
 static COPIES: Mutex<Vec<(u64, Box<[u8]>)>> = Mutex::new(Vec::new());
 
 /// Device code was loaded.
 pub(super) fn loaded(sampler: &Sampler, cubin: &[u8]) {
-    // The name of the section with the table of lines; the one that NVIDIA adds has it as a part.
+    // Name of the line table's section. The one that NVIDIA adds contains it.
     const TABLE: &[u8] = b"debug_line";
     if cubin.len() > BYTES_MAX {
         return probe::state(state::CUBINS_LEFT, 1);
@@ -48,7 +48,7 @@ fn described(crc: u64, copy: &[u8]) -> Cubin {
     Cubin { crc, address: copy.as_ptr().expose_provenance() as u64, bytes: copy.len() as u64 }
 }
 
-/// Reports all of them again.
+/// Reports all copies again.
 pub(super) fn report_again() {
     let copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     for (crc, copy) in copies.iter() {
@@ -56,7 +56,7 @@ pub(super) fn report_again() {
     }
 }
 
-/// They have no listener any more.
+/// Drops all copies: the last listener is gone.
 pub(super) fn forget() {
     *COPIES.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
 }

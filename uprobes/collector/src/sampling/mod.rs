@@ -24,34 +24,34 @@ use crate::cupti::{Cupti, Error};
 use crate::probe;
 use context::SampledContext;
 
-/// Contexts that are sampled at most; a program has one for each device.
+/// Maximum number of sampled contexts; a program has one per device.
 const CONTEXTS_MAX: usize = 64;
 /// How long a callback waits for the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// Larger images are not read: the largest libraries' modules have some hundred megabytes.
+/// Larger images are not read: modules of the largest libraries have a few hundred megabytes.
 const IMAGE_MAX: usize = 512 << 20;
 
-/// How to sample.
+/// Sampling options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// The binary logarithm of a number of cycles; CUPTI's choice when `None`.
+    /// Binary logarithm of the number of cycles; CUPTI's choice when `None`.
     period: Option<u32>,
-    /// Kernels one after the other, samples with their correlation id.
+    /// Kernels run one at a time, and samples have their correlation id.
     serialized: bool,
 }
 
-/// As the program's environment says; read when the driver loads us.
+/// From the program's environment; read when the driver loads us.
 static SETTING: OnceLock<Setting> = OnceLock::new();
 /// There are listeners, and this CUPTI has the functions.
 static ON: AtomicBool = AtomicBool::new(false);
 static SAMPLED: Mutex<Vec<SampledContext>> = Mutex::new(Vec::new());
-/// Known contexts, so that a launch need not take the lock; 0 is a free slot.
+/// Known contexts, so that a launch does not take the lock; 0 is a free slot.
 static KNOWN: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
-/// Some of them are not sampled yet.
+/// Known contexts that are not sampled yet.
 static WAITING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread is reading samples: callbacks from there are ignored.
+    /// This thread reads samples; its callbacks are ignored.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The first listener. Contexts are sampled when they are created, or at their next launch.
+/// Handles the first listener. Contexts are sampled when they are created, or at their next launch.
 pub(crate) fn begin(cupti: &Cupti) {
     if cupti.sampler().is_none() {
         return probe::state(state::SAMPLING_REFUSED, u64::from(Error::INCOMPLETE.0.cast_unsigned()));
@@ -76,13 +76,13 @@ pub(crate) fn begin(cupti: &Cupti) {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// Another listener, which knows no names yet.
+/// Handles another listener, which has no names yet.
 pub(crate) fn report_again() {
     reasons::report_again();
     cubins::report_again();
 }
 
-/// The last listener is gone: what CUPTI has is reported, and all is disabled.
+/// Handles the last listener's end: reports what CUPTI has and disables sampling.
 pub(crate) fn end() {
     if !ON.swap(false, Ordering::Relaxed) {
         return;
@@ -97,7 +97,7 @@ pub(crate) fn end() {
     cubins::forget();
 }
 
-/// Samples contexts that wait for it, and reports what CUPTI has of all.
+/// Begins sampling of waiting contexts, and reports CUPTI's samples of all contexts.
 pub(crate) fn read(cupti: &Cupti) {
     if !is_on() {
         return;
@@ -111,7 +111,7 @@ pub(crate) fn read(cupti: &Cupti) {
     });
 }
 
-/// A launch in this context: one that was created before the first listener is sampled from now on.
+/// Handles a launch: a context created before the first listener is sampled from now on.
 pub(crate) fn launched(context: usize) {
     if is_on() && context != 0 && !INSIDE.get() && is_new(context) {
         waiting().push(context);
@@ -126,15 +126,15 @@ pub(crate) fn on_resource(cupti: &Cupti, id: u32, data: &ResourceData) {
         CONTEXT_CREATED if context != 0 && is_new(context) => inside(|| sample(cupti, context)),
         CONTEXT_ENDS => inside(|| ends(context)),
         MODULE_LOADED => {
-            // SAFETY: of modules it leads to this structure, or to nothing.
+            // SAFETY: for modules it points to this structure, or is null.
             let Some(module) = (unsafe { data.descriptor.cast::<Module>().as_ref() }) else { return };
             if !module.cubin.is_null() && (1..=IMAGE_MAX).contains(&module.bytes) {
-                // SAFETY: CUPTI shows the image for as long as this call takes.
+                // SAFETY: CUPTI keeps the image for the duration of this call.
                 let cubin = unsafe { std::slice::from_raw_parts(module.cubin, module.bytes) };
                 inside(|| cubins::loaded(&sampler, cubin));
             }
         }
-        // What is loaded next at the same address would be taken for it.
+        // Otherwise the next module at the same address would be mistaken for it.
         MODULE_UNLOADS => inside(|| {
             if let Some(mut sampled) = lock_within(LOCK_TIMEOUT) {
                 sampled.iter_mut().filter(|sampled| sampled.handle == context).for_each(SampledContext::read);
@@ -144,12 +144,12 @@ pub(crate) fn on_resource(cupti: &Cupti, id: u32, data: &ResourceData) {
     }
 }
 
-/// True when this context was not known; it is known now.
+/// True when this context was unknown; it is known afterwards.
 fn is_new(context: usize) -> bool {
     if KNOWN.iter().any(|slot| slot.load(Ordering::Relaxed) == context) {
         return false;
     }
-    // Two threads at once may both find it new; the second is refused by CUPTI.
+    // Two threads may find it new at the same time; CUPTI refuses the second.
     let free =
         |slot: &&AtomicUsize| slot.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     KNOWN.iter().find(free).is_some()
@@ -170,7 +170,7 @@ fn sample(cupti: &Cupti, context: usize) {
     }
 }
 
-/// The context is about to be destroyed.
+/// Handles a context that is about to be destroyed.
 fn ends(context: usize) {
     waiting().retain(|waiting| *waiting != context);
     let gone = lock_within(LOCK_TIMEOUT).and_then(|mut sampled| {
@@ -185,7 +185,7 @@ fn ends(context: usize) {
     }
 }
 
-/// Runs `body`, and ignores callbacks meanwhile.
+/// Runs `body` and ignores callbacks meanwhile.
 fn inside(body: impl FnOnce()) {
     let was = INSIDE.replace(true);
     body();
@@ -196,7 +196,7 @@ fn waiting() -> MutexGuard<'static, Vec<usize>> {
     WAITING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The contexts; `None` when another thread holds them for longer.
+/// Locks the contexts; `None` when another thread holds them for longer.
 fn lock_within(timeout: Duration) -> Option<MutexGuard<'static, Vec<SampledContext>>> {
     let begin = Instant::now();
     loop {

@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::probe;
 
-/// Names that are remembered: those of some architectures.
+/// Maximum number of remembered names: those of several architectures.
 const NAMES_MAX: usize = 1024;
 
-/// Names by our number.
+/// Names, indexed by our number.
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The reasons to request: CUPTI's number and ours. New ones are reported.
+/// The reasons to request: CUPTI's number and ours. Reports new ones.
 pub(super) fn wanted(reasons: &[(u32, String)]) -> Vec<(u32, u32)> {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut wanted = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn wanted(reasons: &[(u32, String)]) -> Vec<(u32, u32)> {
     wanted
 }
 
-/// Reports all of them again.
+/// Reports all names again.
 pub(super) fn report_again() {
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     for (number, name) in (0..).zip(names.iter()) {
@@ -41,8 +41,8 @@ pub(super) fn report_again() {
     }
 }
 
-/// Whether samples of this reason are not among those of another: with `_not_issued` CUPTI counts those samples of a
-/// reason during which no other warp was chosen either; and two counters count samples, not reasons.
+/// Whether samples of this reason are not part of another reason's. Reasons with `_not_issued` count the subset of
+/// samples in which no other warp was selected either; two counters count samples, not reasons.
 fn is_whole(name: &str) -> bool {
     !name.ends_with("_not_issued") && !name.ends_with("_sample_count") && !name.ends_with("_data_dropped")
 }

@@ -1,7 +1,6 @@
 use super::*;
 
-/// Every number as it was when captures were first stored, and what its event is called; of fills only those of whole
-/// elements.
+/// Every number and name as first stored in captures; of the fills, only those of whole elements.
 const STORED: &[(u16, &str)] = &[
     (0x0100, "launch"),
     (0x0101, "launch-ex"),
