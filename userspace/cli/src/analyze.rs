@@ -13,7 +13,7 @@ use super::options::{AnalyzeArgs, ReportFormat};
 use super::{lanes, open, output, python_rules, rules_file, selection};
 use crate::confinement::Confinement;
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// A rule or a parameter is not known, the profile could not be opened, or the output could not be written.
@@ -48,11 +48,11 @@ fn done(found: &Findings, fail_on: &[FailCondition]) -> Completion {
     if fail_on.iter().any(fails) { Completion::WithFindings } else { Completion::Fully }
 }
 
-/// Which rules run, and what those say that are written in Python.
+/// The rules to run, and the results of rules written in Python.
 fn settings(arguments: &AnalyzeArgs) -> Result<(Settings, Vec<ExternalRule>), Failure> {
     let mut settings = Settings::default();
     let mut external = Vec::new();
-    // First: the other options may name rules of the file.
+    // First, because other options may name the file's rules.
     if let Some(path) = &arguments.rules {
         if python_rules::is_python(path) {
             external = python_rules::run(path, &arguments.profile, &arguments.selection)?;
@@ -84,7 +84,7 @@ fn failure(option: &str, error: &SettingsError) -> Failure {
 mod tests {
     use super::*;
 
-    /// What a rule asks a user to pass to `record` must exist.
+    /// The options that rules recommend for `record` must exist.
     #[test]
     fn options_that_rules_name_exist() {
         use clap::CommandFactory as _;

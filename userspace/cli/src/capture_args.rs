@@ -115,11 +115,12 @@ pub(crate) struct CaptureArgs {
     pub raw: Option<PathBuf>,
 }
 
-/// How often something is done.
+/// Interval of a periodic action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval(pub Option<Duration>);
 
-/// Shorter intervals cost more than they show: the kernel counts CPU time in ticks of 10 ms.
+/// Bounds of the interval. Shorter ones cost more than they show: the kernel counts CPU time in
+/// ticks of 10 ms.
 const SYSTEM_METRICS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
 fn system_metrics(text: &str) -> Result<Interval, String> {
@@ -136,7 +137,7 @@ fn system_metrics(text: &str) -> Result<Interval, String> {
 /// Frames of `--context` when it is not given.
 pub(super) const DEFAULT_CONTEXT: [&str; 3] = ["python", "native", "kernel"];
 
-/// Values that `--context` took when it also named what attaches probes, and those of `--probe` that replace them.
+/// Former values of `--context` that attach probes, and the `--probe` values that replace them.
 const MOVED: [(&str, ProbeFeature); 7] = [
     ("operator", ProbeFeature::Operators),
     ("module", ProbeFeature::Modules),
@@ -147,7 +148,7 @@ const MOVED: [(&str, ProbeFeature); 7] = [
     ("async", ProbeFeature::Async),
 ];
 
-/// Reads a source of frames, and answers values that are not sources any more with the option that replaces them.
+/// Parses a frame source. Former values get an error that names the option that replaces them.
 #[derive(Clone)]
 pub(super) struct FrameSources;
 
@@ -181,23 +182,23 @@ fn moved(command: &clap::Command, old: &str, new: ProbeFeature) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, message).with_cmd(command)
 }
 
-/// Answers the former name of `--probe-file`.
+/// Rejects the former name of `--probe-file`.
 pub(super) fn renamed_probes(_: &str) -> Result<PathBuf, String> {
     Err("this option is now `--probe-file`; `--probe` selects what to record".into())
 }
 
-/// Answers `probes --context`.
+/// Rejects `probes --context`.
 pub(super) fn renamed_context(_: &str) -> Result<String, String> {
     let names = MOVED.map(|(old, new)| format!("{old}: {}", value_name(new))).join(", ");
     Err(format!("this option is now `--probe`, with new names for its values ({names})"))
 }
 
-/// How a value of an option is written.
+/// The spelling of an option's value.
 fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// A process id; a name is not one, but there is an option for it.
+/// Parses a process id; for a name, the error points to the right option.
 fn process_id(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("not a process id; --comm {text} selects processes by name"))
 }

@@ -11,15 +11,15 @@ use deepctx_common::activity::RECORDER_VARIABLE;
 
 use super::failure::Failure;
 
-/// Names the library that the driver loads (CUPTI's documentation, "injection").
+/// Variable that names the library the driver loads (CUPTI's documentation, "injection").
 const VARIABLE: &str = "CUDA_INJECTION64_PATH";
-/// Name of the file.
+/// File name of the collector.
 const FILE: &str = "libdeepctx_collector.so";
 
-/// The variables that make a command load the collector, and the collector wait for this process.
+/// Variables that make a command load the collector, and make the collector wait for this process.
 ///
 /// # Errors
-/// There is no such file, or the variable that names it is set already.
+/// The collector was not found, or the variable is set already.
 pub(crate) fn variables() -> Result<[(&'static str, OsString); 2], Failure> {
     if let Some(taken) = std::env::var_os(VARIABLE).filter(|taken| !taken.is_empty()) {
         return Err(Failure::new(format_args!(
@@ -39,7 +39,7 @@ pub(crate) fn variables() -> Result<[(&'static str, OsString); 2], Failure> {
     Ok([(VARIABLE, found.clone().into_os_string()), (RECORDER_VARIABLE, recorder.into())])
 }
 
-/// Where it may be: beside the program, as a build leaves it, or where packages put libraries.
+/// Candidate paths: beside the program, as a build leaves it, or where packages put libraries.
 fn places(program: &Path) -> Vec<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new("/"));
     let beside = ["", "../lib/deepctx-bpf", "../lib"].map(|place| folder.join(place).join(FILE));

@@ -23,10 +23,10 @@ pub(crate) struct SuspendedChild {
 }
 
 impl SuspendedChild {
-    /// Forks a child that will become the command, with these variables more in its environment, and as this user.
+    /// Forks a child that will become the command, with these additional variables, as this user.
     ///
     /// # Errors
-    /// No process could be made.
+    /// The process could not be created.
     pub(crate) fn start(
         command: &[OsString],
         variables: Vec<(&str, OsString)>,
@@ -46,13 +46,13 @@ impl SuspendedChild {
         }
         child.envs(variables);
         hold_before_exec(&mut child, tell_pid, may_go, go.as_fd().as_raw_fd(), user);
-        // `spawn` returns only after the exec, so it waits on a thread of its own.
+        // `spawn` returns only after the exec, so it needs its own thread.
         let spawned =
             std::thread::Builder::new().name("spawn".into()).spawn(move || child.spawn()).map_err(failed)?;
         let mut pid = [0; 4];
         match told_pid.read_exact(&mut pid) {
             Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), go, spawned, name }),
-            // It could not even be forked: the thread knows why.
+            // The fork itself failed: the thread has the error.
             Err(error) => Err(match spawned.join() {
                 Ok(Err(cause)) => Failure::io(&name, &cause),
                 _ => Failure::io(&name, &error),
@@ -60,15 +60,15 @@ impl SuspendedChild {
         }
     }
 
-    /// Its process id.
+    /// The child's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Lets it become the command.
+    /// Lets the child exec the command.
     ///
     /// # Errors
-    /// There is no such program, or it may not be run.
+    /// The program does not exist or may not be run.
     pub(crate) fn go(mut self) -> Result<Child, Failure> {
         let name = self.name;
         self.go.write_all(&[1]).map_err(|error| Failure::io(&name, &error))?;
@@ -85,7 +85,7 @@ impl SuspendedChild {
     }
 }
 
-/// Makes the child report its pid, wait for a byte, and become the user, between fork and exec.
+/// Makes the child report its pid, wait for a byte, and change to the user, between fork and exec.
 fn hold_before_exec(
     child: &mut Command,
     tell_pid: PipeWriter,
@@ -97,14 +97,15 @@ fn hold_before_exec(
     let hold = move || {
         let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
         rustix::io::write(&tell_pid, &pid.to_ne_bytes())?;
-        // The child holds a copy of the writing end as well; were it kept, the pipe would never end.
-        // SAFETY: closing a descriptor number of this process; nothing in the child uses it any more.
+        // The child also holds a copy of the write end; unless closed, the pipe would never reach its
+        // end.
+        // SAFETY: closes a descriptor number of this process; nothing in the child uses it any more.
         unsafe { libc::close(go) };
         let mut byte = [0];
         loop {
             match rustix::io::read(&may_go, &mut byte) {
                 Ok(1) => return user.as_ref().map_or(Ok(()), CommandUser::enter),
-                // The profiler is gone: nobody asked for a run without it.
+                // The profiler has exited: do not run without it.
                 Ok(_) => return Err(io::ErrorKind::Interrupted.into()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -116,7 +117,7 @@ fn hold_before_exec(
     unsafe { child.pre_exec(hold) };
 }
 
-/// The code that is passed on: the command's own, or 128 + signal as shells have it.
+/// The exit code to pass on: the command's own, or 128 + signal, as in shells.
 pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code & 0xff).ok()).unwrap_or(1)

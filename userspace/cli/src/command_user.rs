@@ -15,26 +15,27 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::failure::Failure;
 
-/// A user that a command is to run as, other than that of the profiler.
+/// The user to run a command as, if not the profiler's.
 #[derive(Debug)]
 pub(crate) struct CommandUser {
     user: Uid,
     group: Gid,
-    /// All groups, the first among them.
+    /// All groups, the primary one first.
     groups: Vec<Gid>,
-    /// Name, home folder and shell; `None` for a user that the user database does not have.
+    /// Name, home folder and shell; `None` for a user without an entry in the user database.
     entry: Option<User>,
     by_sudo: bool,
 }
 
 impl CommandUser {
-    /// Variables by which `sudo` names its caller, which the command does not get: it is no longer below `sudo`.
+    /// Variables in which `sudo` names its caller. The command does not get them, as it no longer runs under
+    /// `sudo`.
     const VARIABLES_REMOVED: [&str; 4] = ["SUDO_COMMAND", "SUDO_GID", "SUDO_UID", "SUDO_USER"];
 
-    /// The user of `--user`, else the caller of `sudo`; `None` when that is the user of this process.
+    /// The user of `--user`, else the caller of `sudo`; `None` when that is this process's user.
     ///
     /// # Errors
-    /// There is no such user, or this process may not become that user.
+    /// The user does not exist, or this process may not change to it.
     pub(crate) fn choose(asked: Option<&str>) -> Result<Option<Self>, Failure> {
         let own = rustix::process::geteuid();
         let Some(chosen) = asked.map(Self::named).transpose()?.or_else(Self::behind_sudo) else {
@@ -68,7 +69,7 @@ impl CommandUser {
 
     fn behind_sudo() -> Option<Self> {
         let Owner { user, group } = Owner::behind_sudo()?;
-        // The database may be unreachable, or not have the user: then it is the numbers alone that count.
+        // The database may be unreachable or lack the user: then only the numbers are used.
         Some(match User::from_uid(user.as_raw().into()) {
             Ok(Some(entry)) => Self::of_entry(entry, true),
             _ => Self { user, group, groups: vec![group], entry: None, by_sudo: true },
@@ -90,7 +91,7 @@ impl CommandUser {
         self.entry.as_ref().map_or_else(|| self.user.as_raw().to_string(), |entry| entry.name.clone())
     }
 
-    /// The message for the user.
+    /// The notice for the user.
     pub(crate) fn notice(&self) -> String {
         let user = format!("{} (uid {})", self.name(), self.user.as_raw());
         if self.by_sudo {
@@ -100,7 +101,7 @@ impl CommandUser {
         }
     }
 
-    /// Gives a command the environment of this user.
+    /// Sets this user's variables in a command's environment.
     pub(crate) fn set_environment(&self, command: &mut Command) {
         for name in Self::VARIABLES_REMOVED {
             command.env_remove(name);
@@ -108,7 +109,7 @@ impl CommandUser {
         command.envs(self.variables());
     }
 
-    /// Variables that the command gets.
+    /// The variables to set.
     fn variables(&self) -> Vec<(&'static str, OsString)> {
         let Some(entry) = &self.entry else { return Vec::new() };
         let name = OsString::from(&entry.name);
@@ -120,11 +121,11 @@ impl CommandUser {
         ]
     }
 
-    /// Makes the only thread of a forked process this user's, for good. Allocates nothing.
+    /// Permanently changes the only thread of a forked process to this user. Allocates nothing.
     pub(crate) fn enter(&self) -> io::Result<()> {
         set_thread_groups(&self.groups)?;
         set_thread_res_gid(self.group, self.group, self.group)?;
-        // The last step: it takes the right to do any of this, and with it every capability (capabilities(7)).
+        // Last, because it drops the permission for all of this, with every capability (capabilities(7)).
         set_thread_res_uid(self.user, self.user, self.user)?;
         Ok(())
     }

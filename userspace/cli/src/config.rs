@@ -12,10 +12,10 @@ use clap::{ArgAction, Command};
 
 use super::failure::Failure;
 
-/// A configuration file larger than this is not one.
+/// Maximum size of a configuration file.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// The file named by `--config` or `DEEPCTX_CONFIG`, if any. Read before everything else is parsed.
+/// The file named by `--config` or `DEEPCTX_CONFIG`, if any. Runs before all other parsing.
 pub(crate) fn file_named_in(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
     let ours = arguments.iter().take_while(|argument| *argument != "--");
     let mut named = None;
@@ -83,7 +83,7 @@ fn with_default(command: Command, long: &str, values: &[String]) -> Command {
         .map(|a| a.get_id().clone());
     let command = match id {
         Some(id) => command.mut_arg(id, |argument| match argument.get_action() {
-            // A count takes no value of its own; its default is the number.
+            // A count takes no value; its default is the number.
             ArgAction::Append | ArgAction::Set | ArgAction::SetTrue | ArgAction::Count => argument
                 .default_values(values.iter().map(|value| OsStr::new(value).to_owned()).collect::<Vec<_>>()),
             _ => argument,

@@ -21,39 +21,40 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::options::{Command, OutputArgs};
 use super::out_of_memory;
 
-/// What is asked of the kernel (Linux 6.12: signals and abstract sockets); an older one does what it can.
+/// Requested Landlock ABI (Linux 6.12: signals and abstract sockets); older kernels apply what they
+/// support.
 const LANDLOCK: ABI = ABI::V6;
 
-/// Capabilities that root keeps: what `sudo` recorded belongs to its caller, and so does what is written. Landlock
-/// holds for them too.
+/// Capabilities that root keeps: recordings made under `sudo` belong to its caller, as do output files. Landlock
+/// restricts these capabilities too.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER);
 
-/// The files of a command.
+/// The files that a command may access.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Confinement {
-    /// Files and folders that it reads, with all below.
+    /// Readable files and folders, with everything below.
     read: Vec<PathBuf>,
-    /// Folders that it writes in, and devices that it writes to.
+    /// Folders to write in, and devices to write to.
     written: Vec<PathBuf>,
-    /// Whether it takes the terminal.
+    /// Whether it uses the terminal.
     terminal: bool,
 }
 
-/// What the kernel did not do.
+/// A restriction that the kernel did not apply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MissingLimit {
-    /// Files are open as before.
+    /// File access is not restricted.
     Landlock(String),
-    /// Some of what was asked of Landlock is newer than the kernel.
+    /// The kernel supports only part of Landlock.
     PartOfLandlock,
-    /// Programs and sockets are open as before.
+    /// System calls are not restricted.
     Seccomp(String),
     /// Capabilities were kept.
     Capabilities(String),
-    /// All memory of the machine may be taken.
+    /// Memory is not limited.
     Memory(String),
 }
 
@@ -72,11 +73,12 @@ impl fmt::Display for MissingLimit {
 }
 
 impl Confinement {
-    /// Of a command that opens what others may have made; `None` for all that capture or only talk.
+    /// For a command that opens files others may have made; `None` for commands that capture or
+    /// only communicate.
     pub(crate) fn of(command: &Command) -> Option<Self> {
         let files = Self::of_files;
         Some(match command {
-            // Profiles name files of source code, which the view shows: it may read any that its user may.
+            // Profiles name source files, which the view shows: it may read whatever its user may read.
             Command::View(view) => {
                 Self { read: vec![view.profile.clone(), "/".into()], written: Vec::new(), terminal: true }
             }
@@ -87,11 +89,11 @@ impl Confinement {
             }
             Command::Export(export) => files(&[&export.profile], &export.output),
             Command::Diff(diff) => files(&[&diff.before, &diff.after], &diff.output),
-            // It may have a program of rules to start before: it confines itself then.
+            // It may first have to start a program of rules, and confines itself afterwards.
             Command::Analyze(_)
             | Command::Live(_)
             | Command::Record(_)
-            // It reads profiles by a process of its own, which confines itself.
+            // It reads profiles in a separate process, which confines itself.
             | Command::Experiment(_)
             | Command::ReplayRaw(_)
             | Command::Dump(_)
@@ -104,7 +106,7 @@ impl Confinement {
         })
     }
 
-    /// Of a command that reads these files and has one output.
+    /// For a command that reads these files and has one output.
     pub(crate) fn of_files(read: &[&Path], output: &OutputArgs) -> Self {
         Self {
             read: read.iter().map(|path| path.to_path_buf()).collect(),
@@ -113,15 +115,16 @@ impl Confinement {
         }
     }
 
-    /// [`Confinement::enter`], with what is missing in the log.
+    /// [`Confinement::enter`], which logs missing restrictions.
     pub(crate) fn enter_and_log(&self) {
         for missing in self.enter() {
             tracing::info!("{missing}");
         }
     }
 
-    /// Confines this thread, and those that it will start, for good; the limit of memory is that of the process. Gives
-    /// what the kernel did not do.
+    /// Permanently confines this thread and the threads it will start; the memory limit applies to the process.
+    /// Returns
+    /// the restrictions that the kernel did not apply.
     pub(crate) fn enter(&self) -> Vec<MissingLimit> {
         let mut missing = Vec::new();
         if let Err(error) = set_no_new_privs(true) {
@@ -151,7 +154,7 @@ impl Confinement {
 
     fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {
         let reading: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
-        // A new file gets its name when it is whole: by a link, or by a rename.
+        // A new file gets its name by a link or rename once it is complete.
         let writing = reading
             | AccessFs::WriteFile
             | AccessFs::Truncate
@@ -171,7 +174,8 @@ impl Confinement {
     }
 }
 
-/// Where an output is written: a device itself, a file by its folder, standard output nowhere.
+/// What must be writable for an output: the device itself, a file's folder, nothing for standard
+/// output.
 fn written(output: &Path) -> Vec<PathBuf> {
     if output == Path::new("-") {
         return Vec::new();
@@ -183,11 +187,11 @@ fn written(output: &Path) -> Vec<PathBuf> {
     vec![folder.unwrap_or(Path::new(".")).to_owned()]
 }
 
-/// Least memory that a reader may have: a profile with a million contexts takes a fifth of it.
+/// Minimum memory limit of a reader: a profile with a million contexts takes a fifth of it.
 const MEMORY_MIN: u64 = 1 << 30;
 
-/// Lets this process have half of the machine's memory: a profile that was made to take more ends its reader, and no
-/// other program. The limit is of private memory; mapped files do not count.
+/// Limits this process to half of the machine's memory: a malicious profile then ends only its reader, not other
+/// programs. The limit covers private memory; mapped files do not count.
 fn limit_memory() -> rustix::io::Result<()> {
     let machine = sysinfo();
     let all = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(of("deepctx-bpf analyze a.dctx"), None);
     }
 
-    /// Bytes that no machine of tests has, of which nothing is touched.
+    /// Allocates more bytes than any test machine has, without touching them.
     fn takes_all_memory() -> bool {
         let all = sysinfo();
         let bytes = all.totalram.saturating_mul(u64::from(all.mem_unit)) / 4 * 3;
@@ -261,7 +265,7 @@ mod tests {
         assert!(Vec::<u8>::new().try_reserve_exact(64 << 20).is_ok());
     }
 
-    /// What somebody would try who had taken over the reader of `read`.
+    /// What an attacker who controls the reader of `read` would try.
     fn attempts(read: &Path, other: &Path, address: std::net::SocketAddr) -> Vec<(&'static str, bool)> {
         let tried = |done: io::Result<()>| done.is_ok();
         let folder = other.parent().unwrap();
@@ -285,7 +289,7 @@ mod tests {
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Both in threads of their own: what is given up stays given up.
+        // Both on separate threads, since the confinement is permanent.
         let without = {
             let (read, other) = (read.clone(), other.clone());
             std::thread::spawn(move || attempts(&read, &other, address)).join().unwrap()

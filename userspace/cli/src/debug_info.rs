@@ -5,7 +5,7 @@
 
 use deepctx_symbolizer::native::DebugInfo;
 
-/// Reads the largest size of a file's debug information that is read.
+/// Parses the maximum size of debug information to read from a file.
 pub(crate) fn parse(text: &str) -> Result<DebugInfo, String> {
     let expected = || format!("expected a size like 512M or 2G, or off, found '{text}'");
     let bytes_max = match text {

@@ -11,31 +11,31 @@ use deepctx_symbolizer::native::{ServerUrl, Servers};
 
 use super::failure::Failure;
 
-/// Servers, separated by blanks (`debuginfod_find_debuginfo(3)`).
+/// Server URLs, separated by spaces (`debuginfod_find_debuginfo(3)`).
 const URLS: &str = "DEBUGINFOD_URLS";
-/// Seconds in which 100 KiB must come.
+/// Seconds within which 100 KiB must arrive.
 const TIMEOUT: &str = "DEBUGINFOD_TIMEOUT";
-/// Seconds that one file may take.
+/// Maximum seconds per file.
 const LONGEST: &str = "DEBUGINFOD_MAXTIME";
-/// Where distributions name their servers, in files `*.urls`.
+/// Where distributions list their servers, in files `*.urls`.
 const SYSTEM: &str = "/etc/debuginfod";
-/// A file larger than this is no list.
+/// Maximum size of such a file.
 const LIST_BYTES_MAX: u64 = 64 << 10;
-/// Below the cache's folder.
+/// Folder within the cache folder.
 const FOLDER: &str = "debuginfod";
 
-/// What the option says.
+/// Value of the option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerChoice {
-    /// Nobody.
+    /// No servers.
     Off,
-    /// Those that this machine is set up for.
+    /// The servers configured on this machine.
     System,
-    /// These.
+    /// These servers.
     Urls(Vec<ServerUrl>),
 }
 
-/// Reads `off`, `system`, or addresses.
+/// Parses `off`, `system`, or URLs.
 pub(crate) fn parse(text: &str) -> Result<ServerChoice, String> {
     match text {
         "off" => Ok(ServerChoice::Off),
@@ -44,10 +44,10 @@ pub(crate) fn parse(text: &str) -> Result<ServerChoice, String> {
     }
 }
 
-/// The servers to ask.
+/// The servers to query.
 ///
 /// # Errors
-/// There are none, or there is something without which none can be asked.
+/// There are none, or a requirement for queries is missing.
 pub(crate) fn servers(
     asked: Option<&ServerChoice>,
     debug_info_bytes: u64,
@@ -70,7 +70,7 @@ pub(crate) fn servers(
     Ok(urls)
 }
 
-/// The servers of the environment; without any, those that the distribution names.
+/// The servers of the environment, else those that the distribution lists.
 fn of_system(variable: Option<String>, folder: &Path) -> Result<Vec<ServerUrl>, Failure> {
     let hint = "name one: `--debuginfod=https://debuginfod.elfutils.org`";
     if let Some(urls) = variable.filter(|urls| !urls.trim().is_empty()) {
@@ -100,7 +100,7 @@ fn of_system(variable: Option<String>, folder: &Path) -> Result<Vec<ServerUrl>, 
         .map_err(|expected| Failure::new(format_args!("{}: {expected}", folder.display())).hint(hint))
 }
 
-/// As the symbolizer takes it; `None`: nobody is asked.
+/// The symbolizer's configuration; `None` when no server is queried.
 pub(crate) fn of(config: &CaptureConfig) -> Option<Servers> {
     let cache = config.cache.as_ref()?.join(FOLDER);
     let seconds = |name: &str| {

@@ -22,17 +22,17 @@ use super::failure::{Completion, Failure};
 use super::options::Cli;
 use super::progress::Progress;
 
-/// The example: a training loop in plain Python, with what slows such loops down.
+/// The example: a training loop in plain Python with typical bottlenecks.
 const PROGRAM: &str = include_str!("demo/training.py");
-/// Its file, as frames name it.
+/// Its file name, as it appears in frames.
 const FILE: &str = "training.py";
-/// Names of interpreters that can run it.
+/// Interpreter names to try.
 const INTERPRETERS: [&str; 2] = ["python3", "python"];
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// What stopped it.
+/// What stopped the command.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
     let example = Example::start()?;
     let pid = example.child.id().to_string();
@@ -45,12 +45,12 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
     let mut record = vec!["record", "--pid", &pid, "--duration", &seconds, "-o", &output];
     record.extend(arguments.force.then_some("--force"));
     command(&record)?;
-    // What opens the profile gives up the right to end it.
+    // The process that opens the profile drops the privilege to end the example.
     drop(example);
     command(&["report", &output])
 }
 
-/// Runs one of our own commands, and shows it.
+/// Runs one of our own commands and echoes it.
 fn command(words: &[&str]) -> Result<Completion, Failure> {
     Progress::new(false).say(&format!("$ deepctx-bpf {}", words.join(" ")));
     let cli = Cli::try_parse_from(std::iter::once(&"deepctx-bpf").chain(words));
@@ -60,16 +60,16 @@ fn command(words: &[&str]) -> Result<Completion, Failure> {
 /// The example program while it runs.
 struct Example {
     child: Child,
-    /// Where its file is.
+    /// Keeps its folder alive.
     _folder: TempDir,
 }
 
 impl Example {
-    /// Starts it as the caller of `sudo`: it needs no rights.
+    /// Starts it as the caller of `sudo`: it needs no privileges.
     fn start() -> Result<Self, Failure> {
         let interpreter = interpreter(env::var_os("PATH"))?;
         let failed = |error| Failure::io("the example program", &error);
-        // Whoever called `sudo` reads it.
+        // The caller of `sudo` reads it.
         let folder = tempfile::Builder::new()
             .prefix("deepctx-demo-")
             .permissions(Permissions::from_mode(0o755))
@@ -88,13 +88,13 @@ impl Example {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        // It may have ended, which is what is wanted.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An interpreter in one of these folders.
+/// Finds an interpreter in these folders.
 fn interpreter(folders: Option<OsString>) -> Result<PathBuf, Failure> {
     let folders: Vec<_> = env::split_paths(&folders.unwrap_or_default()).collect();
     let in_order = INTERPRETERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));

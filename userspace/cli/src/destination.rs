@@ -16,26 +16,26 @@ use deepctx_storage::store::{self, FoundProfile, Writer};
 use super::failure::{Failure, store_failure};
 use super::output;
 
-/// A name in a folder that is held from before the capture to the end.
+/// A name in a folder that is kept open from before the capture to its end.
 #[derive(Debug)]
 pub(crate) struct Destination {
     path: PathBuf,
     parent: Arc<Folder>,
     name: OsString,
-    /// The profile that is replaced.
+    /// The profile to replace.
     old: Option<FoundProfile>,
 }
 
 impl Destination {
-    /// Refuses a place where something is, unless `force` is set and it is a profile.
+    /// Refuses an existing path, unless `force` is set and it is a profile.
     ///
     /// # Errors
-    /// There is something, or there is no folder for it.
+    /// The path exists, or its folder does not.
     pub(crate) fn of(path: &Path, force: bool) -> Result<Self, Failure> {
         output::refuse_existing(path, force)?;
         let (parent, name) = Folder::of_parent(path).map_err(|error| no_folder(path, &error))?;
         let old = FoundProfile::in_folder(&parent, &name);
-        // Replacing means deleting a folder: it had better be a profile.
+        // Replacing deletes a folder, so it must be a profile.
         if old.is_none() && parent.has(&name) {
             return Err(Failure::new(format_args!(
                 "{}: expected a profile to replace, found something else",
@@ -46,10 +46,10 @@ impl Destination {
         Ok(Self { path: path.to_owned(), parent: Arc::new(parent), name, old })
     }
 
-    /// Another place in the same folder, with the last name of `path`; `None` when something is there.
+    /// Another destination in the same folder, with the last name of `path`; `None` when that exists.
     ///
     /// # Errors
-    /// It has no last name.
+    /// `path` has no last name.
     pub(crate) fn beside(&self, path: PathBuf) -> Result<Option<Self>, Failure> {
         let name = path.file_name().map(OsString::from);
         let name = name.ok_or_else(|| Failure::new(format_args!("{}: expected a name", path.display())))?;
@@ -57,15 +57,15 @@ impl Destination {
         Ok((!parent.has(&name)).then_some(Self { path, parent, name, old: None }))
     }
 
-    /// Where it is, as the user named it.
+    /// The path, as the user specified it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes what is replaced, and makes an empty profile.
+    /// Removes the profile to replace and creates an empty one.
     ///
     /// # Errors
-    /// Either could not be done.
+    /// Either failed.
     pub(crate) fn create(&self, meta: &Meta) -> Result<Writer, Failure> {
         if let Some(old) = &self.old {
             match old.remove(&self.parent, &self.name) {
@@ -76,25 +76,25 @@ impl Destination {
         Writer::create_in(&self.parent, &self.name, meta).map_err(|error| store_failure(&error))
     }
 
-    /// Removes the profile that was made.
+    /// Removes the created profile.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub(crate) fn discard(&self, profile: &Folder) -> io::Result<()> {
         self.parent.remove_folder(&self.name, profile)
     }
 
-    /// Makes one file of the profile that was made. At every moment one of them is whole.
+    /// Packs the created profile into one file. At every moment, one of the two is complete.
     ///
     /// # Errors
-    /// It could not be written, or the folder is no longer where it was. It stays then.
+    /// It could not be written, or the folder has moved. The folder then stays.
     pub(crate) fn pack(&self, profile: &Arc<Folder>) -> Result<(), Failure> {
         let aside = self.replace_by_file(profile);
         let aside = aside.map_err(|failure| failure.hint("the profile is complete as a folder"))?;
         self.parent.remove_folder(&aside, profile).map_err(|error| self.failed(&error))
     }
 
-    /// Returns the name that the folder has now.
+    /// Returns the folder's new name.
     fn replace_by_file(&self, profile: &Arc<Folder>) -> Result<OsString, Failure> {
         let failed = |error: io::Error| self.failed(&error);
         let mut file = self.parent.begin().map_err(failed)?;
@@ -111,7 +111,7 @@ impl Destination {
         }
         let aside = self.parent.set_aside(&self.name).map_err(failed)?;
         if let Err(error) = file.publish(&self.name, OverwritePolicy::Keep) {
-            // The error that is reported is the first one.
+            // The first error is the one reported.
             _ = self.parent.rename(&aside, &self.name, OverwritePolicy::Keep);
             return Err(failed(error));
         }
@@ -184,7 +184,7 @@ mod tests {
         let first = Destination::of(&output, false).unwrap();
         let mut writer = first.create(&profile.meta).unwrap();
         writer.finish(&profile, Default::default()).unwrap();
-        // Somebody else's folder, which looks like a profile.
+        // Another user's folder that looks like a profile.
         let swap = || {
             fs::rename(&output, &moved).unwrap();
             fs::create_dir(&output).unwrap();

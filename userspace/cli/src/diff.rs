@@ -11,10 +11,10 @@ use super::failure::{Completion, Failure, open_failure};
 use super::options::{DiffArgs, DiffFormat, DiffTable};
 use super::{open, output, selection};
 
-/// Functions that are named for each limit.
+/// Maximum number of functions named per limit.
 const GROWN_MAX: usize = 5;
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// One of the profiles could not be opened, neither has values of the metric, or the output could not be written.
@@ -65,7 +65,7 @@ fn operators(arguments: &DiffArgs) -> Result<Completion, Failure> {
     Ok(Completion::Fully)
 }
 
-/// Refuses forms that this comparison does not have.
+/// Rejects formats that this comparison does not support.
 fn require_text_or_json(arguments: &DiffArgs, what: &str) -> Result<(), Failure> {
     if matches!(arguments.format, DiffFormat::Svg | DiffFormat::Markdown) {
         let failure = Failure::new(format_args!("{what} supports text and JSON output only"));
@@ -74,7 +74,7 @@ fn require_text_or_json(arguments: &DiffArgs, what: &str) -> Result<(), Failure>
     Ok(())
 }
 
-/// Says what grew by more than it may, and with which exit code that ends.
+/// Reports what grew beyond its limit, and returns how the command ends.
 fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Completion {
     let mut done = Completion::Fully;
     for limit in limits {

@@ -12,10 +12,10 @@ use super::options::{DoctorArgs, TextOrJson};
 use super::output;
 use deepctx_capture::doctor::{Check, Remedy, checks};
 
-/// Runs it. The exit code is 2 when something that is needed is missing.
+/// Runs the command. The exit code is 2 when a requirement is missing.
 ///
 /// # Errors
-/// It could not be printed.
+/// The output could not be written.
 pub(crate) fn run(arguments: &DoctorArgs) -> Result<Completion, Failure> {
     let mut checks = checks();
     if arguments.fix {

@@ -12,8 +12,8 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::options::Cli;
 
-/// The commands of a page: in blocks of `console` those behind a `$`, in blocks of `sh` every line, in text what stands
-/// between backticks.
+/// The commands of a page: in `console` blocks the text after `$`, in `sh` blocks every line, in text the code between
+/// backticks.
 fn commands(page: &str) -> Vec<String> {
     let mut fence = "";
     let mut found = Vec::new();
@@ -30,7 +30,7 @@ fn commands(page: &str) -> Vec<String> {
             found.push(command.to_owned());
         } else if fence.is_empty() {
             let quoted = line.split('`').skip(1).step_by(2);
-            // A command's name alone only mentions it.
+            // A command's name alone is only a mention.
             let whole = |code: &&str| !code.contains('…') && code.split(' ').count() > 2;
             found.extend(quoted.filter(whole).map(str::to_owned));
         }
@@ -38,7 +38,7 @@ fn commands(page: &str) -> Vec<String> {
     found
 }
 
-/// The words of the simple commands of a line; quotes join them, and a comment ends the line.
+/// Splits a line into simple commands and their words; handles quotes and comments.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let (mut all, mut words) = (Vec::new(), Vec::new());
     let mut word: Option<String> = None;
@@ -66,14 +66,14 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// What stands behind the program's name, if this is a command of it.
+/// The arguments, if this is a command of our program.
 fn arguments(words: &[String]) -> Option<&[String]> {
     let words = words.strip_prefix(&["sudo".to_owned()]).unwrap_or(words);
     let (program, arguments) = words.split_first()?;
     (program.rsplit('/').next() == Some("deepctx-bpf")).then_some(arguments)
 }
 
-/// What the options say against a command of the program; nothing against other commands.
+/// The parser's error for a command of our program; `None` for other commands.
 fn refused(command: &str) -> Option<String> {
     let all = simple_commands(command);
     let mut ours = all.iter().filter_map(|words| arguments(words));

@@ -8,7 +8,7 @@ const UNITS: [(&str, f64); 5] = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 6
 /// Longer than any run, short enough that no sum of times overflows: 10 years.
 const LONGEST_S: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 
-/// Reads a duration.
+/// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let expected = || format!("expected a duration like 30s, 500ms or 2m, found '{text}'");
     let mut rest = text.trim();
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| expected())
 }
 
-/// Writes a duration as a clock: `0:07`, `1:02:03`.
+/// Formats a duration as a clock: `0:07`, `1:02:03`.
 pub(crate) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

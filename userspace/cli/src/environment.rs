@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use super::failure::Failure;
 
-/// Old names, each with what replaces it.
+/// Old names and their replacements.
 const RENAMED: [(&str, &str); 7] = [
     ("DEEPCTX_OUTPUT", "DEEPCTX_RECORD_OUTPUT for `record`; other commands take -o only"),
     ("DEEPCTX_FORCE", "DEEPCTX_RECORD_FORCE for `record`; other commands take --force only"),
@@ -23,20 +23,20 @@ const RENAMED: [(&str, &str); 7] = [
     ("DEEPCTX_PROBES", "DEEPCTX_PROBE_FILE"),
 ];
 
-/// Names that one command read and another one still reads.
+/// Names that were replaced for one command only.
 const RENAMED_FOR: [(&str, &str, &str); 1] = [("export", "DEEPCTX_LINES", "DEEPCTX_EXPORT_LINES")];
 
-/// Refuses to run while a variable of an old name is set. Help and version are given all the same.
+/// Refuses to run while a variable with an old name is set. Help and version still work.
 ///
 /// # Errors
-/// One is set.
+/// Such a variable is set.
 pub(crate) fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let mut ours = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     if ours.any(|argument| ["-h", "--help", "-V", "--version", "help"].iter().any(|word| argument == word)) {
         return Ok(());
     }
-    // A command comes first: options before it are those of `live`, and clap refuses them beside another command. The
-    // first word that is the name of one may be a value (`--comm export`).
+    // The command comes first: options before it belong to `live`, and clap refuses them beside another command. The
+    // first word that is a command's name may be a value (`--comm export`).
     let command = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
     let of_command = RENAMED_FOR.iter().filter(|(of, ..)| *of == command).map(|(_, old, new)| (old, new));
     let renamed = RENAMED.iter().map(|(old, new)| (old, new));
@@ -93,7 +93,7 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             assert_eq!(command.get_all_aliases().count(), 0, "{}", command.get_name());
         }
-        // Nor has a command a shorter name.
+        // Commands have no short forms either.
         assert!(Cli::command().try_get_matches_from(["deepctx-bpf", "expor", "x"]).is_err());
     }
 

@@ -21,25 +21,25 @@ use super::level_switch::{LevelSwitch, SwitchedLevel};
 use super::progress::Progress;
 use super::{output, record};
 
-/// Most bytes of what `report` says of a run; its totals take some hundred.
+/// Maximum bytes of a run's `report`; its totals take a few hundred.
 const FIGURES_MAX: u64 = 1 << 20;
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// The command, its values and the options do not go together, or nothing could be recorded.
+/// The command, its values and the options conflict, or nothing could be recorded.
 pub(crate) fn run(arguments: &ExperimentArgs) -> Result<Completion, Failure> {
     arguments.check()?;
     make_folder(arguments.folder())?;
     let combinations = arguments.combinations();
     let repeats = 1..=arguments.repeat as usize;
-    // Round by round: what else the machine does hits all values alike.
+    // Round by round, so that other load on the machine affects all values alike.
     let runs: Vec<(Vec<String>, usize)> =
         repeats.flat_map(|repeat| combinations.iter().map(move |values| (values.clone(), repeat))).collect();
     for (values, repeat) in &runs {
         output::refuse_existing(&arguments.profile(values, *repeat), arguments.record.force)?;
     }
-    // Standard output is for the table.
+    // Standard output is reserved for the table.
     let printed_elsewhere = StandardOutput::of_commands_to_standard_error()?;
     let (done, stopped) = run_all(arguments, &runs)?;
     drop(printed_elsewhere);
@@ -75,7 +75,7 @@ fn judgement(arguments: &ExperimentArgs) -> Judgement {
     }
 }
 
-/// The folder of the profiles, made if need be.
+/// Creates the folder of the profiles if needed.
 fn make_folder(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
@@ -84,7 +84,7 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
     made.map_err(|error| Failure::io(path.display(), &error))
 }
 
-/// Runs the command with all values. With a code, a signal ended it before.
+/// Runs the command with all values. Returns an exit code if a signal ended it early.
 fn run_all(
     arguments: &ExperimentArgs,
     runs: &[(Vec<String>, usize)],
@@ -107,7 +107,7 @@ fn run_all(
         let mut switched = None;
         let recorded = record::record(&arguments.record_args(values, profile.clone()), levels);
         let signalled = match recorded {
-            // What keeps the first run from being recorded keeps all others.
+            // An error in the first run would recur in all others.
             Err(failure) if number == 0 => return Err(failure),
             Err(failure) => {
                 run.failure = Some(failure.to_string());
@@ -134,7 +134,7 @@ fn run_all(
             Progress::new(false).say(&format!("run {}{label}: {failure}", number + 1));
         }
         if signalled {
-            // What was stopped in the middle says nothing about its value.
+            // An interrupted run says nothing about its value.
             let code = run.exit_code.filter(|code| *code != 0).unwrap_or(SIGNALLED);
             return Ok((done, Some(code)));
         }
@@ -146,8 +146,8 @@ fn run_all(
     Ok((done, None))
 }
 
-/// The windows of a run in which sets of probes were switched, as runs of their own: those of one round have the same
-/// number. Where a set has none, that is a failure.
+/// The windows of an in-process run as separate runs; windows of one round share its number. A set without windows is
+/// a failure.
 fn windows_of(run: &Run, levels: Option<LevelSwitch>, rounds: usize) -> Vec<Run> {
     let with_level = |level: SwitchedLevel| {
         let values = run.values.iter().cloned().chain([level.name().to_owned()]).collect();
@@ -182,14 +182,14 @@ fn windows_of(run: &Run, levels: Option<LevelSwitch>, rounds: usize) -> Vec<Run>
     runs
 }
 
-/// As shells have it for SIGINT.
+/// Exit code after SIGINT, as in shells.
 const SIGNALLED: u8 = 130;
 
-/// What `report` says of a profile.
+/// The `report` figures of a profile.
 fn figures(profile: &Path) -> Result<RunFigures, String> {
     let mut report = Command::new("/proc/self/exe");
     report.args(["report", "--table", "totals", "--format", "json", "--limit", "1", "--"]).arg(profile);
-    // Whatever the user set for `report` is meant for people.
+    // The user's settings for `report` are for text output.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPCTX_")) {
         report.env_remove(name);
     }
@@ -208,7 +208,7 @@ fn figures(profile: &Path) -> Result<RunFigures, String> {
     serde_json::from_slice(&text).map_err(|error| format!("its profile could not be read: {error}"))
 }
 
-/// Standard output, while what commands print goes to standard error.
+/// Saved standard output, while commands print to standard error.
 struct StandardOutput(OwnedFd);
 
 impl StandardOutput {
@@ -228,9 +228,9 @@ impl Drop for StandardOutput {
     }
 }
 
-/// Makes standard output the same as another descriptor.
+/// Redirects standard output to another descriptor.
 fn redirect(to: i32) -> io::Result<()> {
-    // SAFETY: dup2 takes two numbers of descriptors; both are open here, and standard output is owned by no object.
+    // SAFETY: dup2 takes two descriptor numbers; both are open here, and no object owns standard output.
     match unsafe { libc::dup2(to, libc::STDOUT_FILENO) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -22,9 +22,9 @@ use super::failure::Failure;
 use super::level_switch::LevelPlan;
 use super::record_args::{RecordArgs, percent_up_to};
 
-/// Runs of one experiment: more take days, and their table is read by nobody.
+/// Maximum runs of one experiment: more would take days and make an unreadable table.
 const RUNS_MAX: usize = 1000;
-/// Letters of a value in the name of a profile.
+/// Maximum characters of a value in a profile's name.
 const NAME_MAX: usize = 64;
 
 /// Options of `experiment`: its own, and those of `record` for each run.
@@ -101,33 +101,33 @@ pub(crate) struct ExperimentArgs {
     pub record: RecordArgs,
 }
 
-/// A name and its values.
+/// A placeholder and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placeholder {
-    /// The name, as it stands between braces in the command.
+    /// The name between the braces in the command.
     pub name: String,
-    /// The values, in the order of their runs.
+    /// The values, in run order.
     pub values: Vec<String>,
 }
 
-/// A set of probes; each holds those before it.
+/// A set of probes; each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Samples without Python functions, and ends of steps.
+    /// Samples without Python functions, and step ends.
     Samples,
-    /// Calls of accelerators' libraries.
+    /// Calls of accelerator libraries.
     Launches,
-    /// Each operator as it begins.
+    /// Operator starts.
     Operators,
     /// Python functions.
     Python,
 }
 
 impl Level {
-    /// Every level, from the least to the most.
+    /// Every level, the smallest first.
     pub(crate) const ALL: [Level; 4] = [Level::Samples, Level::Launches, Level::Operators, Level::Python];
 
-    /// As it is written.
+    /// Its spelling.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Level::Samples => "samples",
@@ -137,7 +137,7 @@ impl Level {
         }
     }
 
-    /// Leaves of a recording what this level has.
+    /// Reduces a recording to this level.
     pub(crate) fn apply(self, record: &mut RecordArgs) {
         let capture = &mut record.capture;
         capture.probe.retain(|probe| *probe != ProbeFeature::Operators);
@@ -174,10 +174,10 @@ fn placeholder(text: &str) -> Result<Placeholder, String> {
 }
 
 impl ExperimentArgs {
-    /// Fails if the command, its values and the options of `record` do not go together.
+    /// Fails if the command, its values and the options of `record` conflict.
     ///
     /// # Errors
-    /// A sentence for the user.
+    /// A message for the user.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let TargetArgs { pid, comm, cgroup, container, all, no_children: _ } = &self.record.target;
         let named = !pid.is_empty() || !comm.is_empty() || cgroup.is_some() || container.is_some() || *all;
@@ -219,7 +219,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// What changes from run to run: the placeholders, and levels as the last one.
+    /// The varying dimensions: the placeholders, with levels last.
     pub(crate) fn dimensions(&self) -> Vec<Placeholder> {
         let names = || Level::ALL.iter().map(|level| level.name().to_owned()).collect();
         let between_runs = self.levels && !self.in_process;
@@ -227,13 +227,13 @@ impl ExperimentArgs {
         self.values.iter().cloned().chain(levels).collect()
     }
 
-    /// The set of probes of a run; `None` for that of the options.
+    /// The level of a run; `None` means the set from the options.
     pub(crate) fn level(&self, values: &[String]) -> Option<Level> {
         let name = values.last().filter(|_| self.levels && !self.in_process)?;
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
 
-    /// Every combination of values, the first placeholder changing slowest.
+    /// Every combination of values; the first placeholder changes slowest.
     pub(crate) fn combinations(&self) -> Vec<Vec<String>> {
         let start = vec![Vec::new()];
         self.dimensions().iter().fold(start, |known: Vec<Vec<String>>, of| {
@@ -243,17 +243,17 @@ impl ExperimentArgs {
                     .map(|value| [values.as_slice(), std::slice::from_ref(value)].concat())
                     .collect()
             };
-            // Checked again when the number of runs is.
+            // The exact number of runs is checked later.
             known.iter().take(RUNS_MAX + 1).flat_map(with).collect()
         })
     }
 
-    /// Where the profiles go.
+    /// The folder of the profiles.
     pub(crate) fn folder(&self) -> &Path {
         self.record.output.as_deref().unwrap_or(Path::new("experiment"))
     }
 
-    /// Where the profile of a run goes.
+    /// The path of a run's profile.
     pub(crate) fn profile(&self, values: &[String], repeat: usize) -> PathBuf {
         let part = |(of, value): (&Placeholder, &String)| format!("{}={}", of.name, file_name(value));
         let dimensions = self.dimensions();
@@ -261,7 +261,7 @@ impl ExperimentArgs {
         self.folder().join(format!("run-{}.dctx", parts.collect::<Vec<_>>().join("-")))
     }
 
-    /// How sets of probes are switched within a run, if they are.
+    /// How probe sets are switched within a run, if they are.
     pub(crate) fn level_plan(&self) -> Option<LevelPlan> {
         self.in_process.then_some(LevelPlan {
             window: self.window as usize,
@@ -270,7 +270,7 @@ impl ExperimentArgs {
         })
     }
 
-    /// How a run is recorded: as the user says, with the steps of the program.
+    /// The recording options of a run: the user's, plus the program's steps.
     pub(crate) fn record_args(&self, values: &[String], output: PathBuf) -> RecordArgs {
         let mut record =
             RecordArgs { output: Some(output), command: self.command(values), ..self.record.clone() };
@@ -279,7 +279,7 @@ impl ExperimentArgs {
         }
         let capture = &mut record.capture;
         if self.in_process {
-            // The others of them are more frames, or stay.
+            // The other features only add frames, or are not switched.
             let is_switched = |probe: &ProbeFeature| {
                 !matches!(probe, ProbeFeature::Ranges | ProbeFeature::Modules | ProbeFeature::Async)
             };
@@ -287,7 +287,7 @@ impl ExperimentArgs {
             if !has_probes && capture.shapes.is_empty() && capture.probe_file.is_none() {
                 capture.probe.push(ProbeFeature::Operators);
             }
-            // Only what has a budget can be detached; it does not decide when.
+            // Only probes with a budget can be detached; the budget itself must not detach them.
             capture.probe_budget = capture.probe_budget.or_else(|| "100%".parse().ok());
         }
         if !capture.probe.contains(&ProbeFeature::Ranges) {
@@ -296,7 +296,7 @@ impl ExperimentArgs {
         record
     }
 
-    /// The command with these values.
+    /// The command with these values substituted.
     pub(crate) fn command(&self, values: &[String]) -> Vec<OsString> {
         let with_values = |word: &OsString| {
             let pairs = self.values.iter().zip(values);
@@ -310,13 +310,13 @@ impl ExperimentArgs {
     }
 }
 
-/// A value as a part of a file's name.
+/// A value as part of a file name.
 fn file_name(value: &str) -> String {
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '+');
     value.chars().take(NAME_MAX).map(|letter| if is_plain(&letter) { letter } else { '_' }).collect()
 }
 
-/// Words need not be UTF-8.
+/// Replaces text in a word, which need not be UTF-8.
 fn replace(word: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut left = word;
     let mut replaced = Vec::with_capacity(word.len());

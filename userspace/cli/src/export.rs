@@ -12,10 +12,10 @@ use super::failure::{Completion, Failure};
 use super::options::ExportArgs;
 use super::{lanes, open, output, selection};
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// What stopped it.
+/// What stopped the command.
 pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let to = &arguments.output;
     output::refuse_existing_output(to)?;

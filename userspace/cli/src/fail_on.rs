@@ -5,7 +5,7 @@
 
 use deepctx_analysis::findings::{Finding, Severity};
 
-/// Findings of a rule that are at least this severe.
+/// Matches findings of a rule with at least this severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailCondition {
     rule: String,
@@ -13,10 +13,11 @@ pub(crate) struct FailCondition {
 }
 
 impl FailCondition {
-    /// `RULE` or `RULE:SEVERITY`. Whether there is such a rule is known once the file of rules is read.
+    /// Parses `RULE` or `RULE:SEVERITY`. Whether the rule exists is checked once the rules file is
+    /// read.
     ///
     /// # Errors
-    /// There is no such severity.
+    /// The severity does not exist.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (rule, severity) = match text.split_once(':') {
             Some((rule, severity)) => (rule, severity.parse().map_err(|error| format!("{error}"))?),
@@ -25,17 +26,17 @@ impl FailCondition {
         Ok(FailCondition { rule: rule.to_owned(), severity })
     }
 
-    /// Name of the rule.
+    /// Rule name.
     pub(crate) fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// The least severity.
+    /// Minimum severity.
     pub(crate) fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// Whether a finding is one of them.
+    /// Whether a finding matches.
     pub(crate) fn matches(&self, finding: &Finding) -> bool {
         finding.rule == self.rule && finding.severity >= self.severity
     }

@@ -19,11 +19,11 @@ pub enum Completion {
     Fully,
     /// Done, but more was lost than `--max-loss` allows: exit code 1.
     WithLosses,
-    /// Done, and a finding is one that `--fail-on` names: exit code 1.
+    /// Done, and a finding matches `--fail-on`: exit code 1.
     WithFindings,
     /// Done, and something grew by more than `--fail-on` allows: exit code 1.
     WithGrowth,
-    /// Done, but for runs of an experiment that failed: exit code 2.
+    /// Done, but runs of an experiment failed: exit code 2.
     WithFailedRuns,
     /// The recorded command ended with this code, which is passed on.
     Command(u8),
@@ -43,7 +43,7 @@ impl From<Completion> for ExitCode {
 /// Exit code of a command that could not run.
 pub(crate) const COULD_NOT_RUN: u8 = 2;
 
-/// A command could not run.
+/// The error of a command that could not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     message: String,
@@ -52,19 +52,19 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure described by one line.
+    /// A failure with a one-line message.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self { message: one_line(&message.to_string()), hint: None, quiet: false }
     }
 
-    /// Adds what the user can do about it.
+    /// Adds a hint for the user.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(one_line(&hint.to_string()));
         self
     }
 
-    /// An I/O error about an object. A reader that went away (`| head`) is not reported.
+    /// An I/O error of an object. A closed pipe (`| head`) is not reported.
     pub(crate) fn io(object: impl fmt::Display, error: &io::Error) -> Self {
         let failure = Self::new(format_args!("{object}: {error}"));
         match error.kind() {
@@ -81,12 +81,12 @@ impl Failure {
         }
     }
 
-    /// Prints it on standard error and returns the exit code.
+    /// Prints the failure on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if self.quiet {
             return ExitCode::SUCCESS;
         }
-        // Standard error may be gone as well; there is nobody left to report to.
+        // Standard error may be closed as well.
         let _ = io::Write::write_all(&mut io::stderr().lock(), format!("{self}\n").as_bytes());
         ExitCode::from(COULD_NOT_RUN)
     }
@@ -104,12 +104,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Names come from other processes and files: control characters in them must not reach the terminal.
+/// Removes control characters: names come from other processes and files, and must not control the
+/// terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A store's error as a user reads it.
+/// Converts an error of the store to a message.
 pub(crate) fn store_failure(error: &StoreError) -> Failure {
     match error {
         StoreError::AlreadyExists(_) => {
@@ -119,7 +120,7 @@ pub(crate) fn store_failure(error: &StoreError) -> Failure {
     }
 }
 
-/// Why a profile cannot be opened, as a user reads it.
+/// Converts an error of opening a profile to a message.
 pub(crate) fn open_failure(error: &OpenError) -> Failure {
     hinted(error, error.hint())
 }

@@ -16,22 +16,23 @@ use deepctx_profile::view::Request;
 use deepctx_profile::view::snapshot::{NoText, Snapshot, Snapshots, SourcePlace, SourceText};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-/// Largest file that is read: source code that people write is far smaller, and generated code of this size is not read
-/// line by line.
+/// Maximum file size. Hand-written source files are far smaller, and generated code of this size is not read line by
+/// line.
 const BYTES_MAX: u64 = 8 << 20;
-/// Where a file that is no text shows it.
+/// Bytes that are checked for binary content.
 const LOOKED_AT: usize = 8 << 10;
 
-/// How to look for files.
+/// How to find files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
-    /// Whether process ids are those of processes that run now, so that their view of the files can be used.
+    /// Whether process ids belong to running processes, so that their file system view can be used.
     pub running: bool,
-    /// When the capture began: a file changed later is not the one that ran. Nanoseconds since 1970 UTC.
+    /// Start of the capture, in nanoseconds since 1970 UTC: a file changed later is not the one that
+    /// ran.
     pub began_ns: u64,
 }
 
-/// Reads files on a thread of its own.
+/// Reads files on a separate thread.
 #[derive(Debug)]
 pub(crate) struct Files {
     requests: Sender<SourcePlace>,
@@ -43,9 +44,9 @@ impl Files {
     /// Starts the thread.
     ///
     /// # Errors
-    /// It could not be made.
+    /// The thread could not be created.
     pub(crate) fn start(places: Places) -> std::io::Result<Self> {
-        // One request for each file that is opened. Only the newest is worth an answer.
+        // One request per opened file; only the newest is answered.
         let (requests, received) = unbounded::<SourcePlace>();
         let (answer, answers) = bounded(1);
         std::thread::Builder::new().name("files".into()).spawn(move || {
@@ -64,24 +65,24 @@ impl Files {
         let same = |other: &SourcePlace| other.file == place.file && other.pid == place.pid;
         if !self.asked.as_ref().is_some_and(same) {
             self.asked = Some(place.clone());
-            // The thread lives as long as this value. Without it, there is no screen to answer.
+            // The thread lives as long as this value; once it ends, no screen waits for an answer.
             let _ = self.requests.send(place.clone());
         }
         let answer = self.answers.try_iter().filter(|(of, _)| same(of)).last();
         if answer.is_some() {
-            // Opened again, it is read again: it may have been changed.
+            // Read again when opened again: it may have changed.
             self.asked = None;
         }
         answer.map(|(_, text)| text)
     }
 }
 
-/// Pictures from somewhere, with the texts of files.
+/// Snapshots of another source, with source files added.
 #[derive(Debug)]
 pub(crate) struct SourceFileSnapshots<S> {
-    /// Where pictures come from.
+    /// Source of the snapshots.
     pub pictures: S,
-    /// Where texts come from.
+    /// Source of the file texts.
     pub files: Files,
 }
 
@@ -99,7 +100,7 @@ impl<S: Snapshots> Snapshots for SourceFileSnapshots<S> {
     }
 }
 
-/// Reads a source file, or says why not.
+/// Reads a source file, or returns why it cannot.
 pub(crate) fn read(place: &SourcePlace, places: Places) -> SourceText {
     match try_read(place, places) {
         Ok(text) => text,
@@ -114,7 +115,7 @@ fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
         return Err(NoText::NotAFile);
     }
     let seen_by_it = if places.running && place.pid != 0 { open_in(place.pid, path) } else { None };
-    // The process is gone, or was another machine's: what this machine has under that name is the best there is.
+    // The process has ended or ran on another machine: this machine's file of that name is the best available.
     let opened = seen_by_it.unwrap_or_else(|| openat(CWD, path, FLAGS, Mode::empty()));
     let file = File::from(opened.map_err(reason)?);
     let facts = file.metadata().map_err(|_| NoText::Unreadable)?;
@@ -135,11 +136,12 @@ fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
     Ok(SourceText::Lines { lines, changed: places.began_ns > 0 && modified_ns > places.began_ns })
 }
 
-/// A pipe or a device that a process names must neither hold up the thread nor become our terminal.
+/// Flags for files named by a process: a pipe or device must not block the thread or become our
+/// controlling terminal.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Opens a path as a process sees it: below its root, which neither links nor `..` lead out of, and from its working
-/// folder where it is relative. `None` when the process is gone.
+/// Opens a path as a process sees it: below its root, which neither links nor `..` can escape, and relative to its
+/// working folder. `None` when the process has ended.
 fn open_in(pid: u32, path: &str) -> Option<rustix::io::Result<OwnedFd>> {
     let process = Path::new("/proc").join(pid.to_string());
     let root = File::open(process.join("root")).ok()?;

@@ -14,27 +14,27 @@ use deepctx_capture::Capture;
 use deepctx_session::{PipelinePanicked, Session, SessionResult};
 use tokio::sync::oneshot;
 
-/// What there is to finish.
+/// What to finish.
 pub(crate) struct FinishTask {
     pub capture: Capture,
     pub session: Session,
-    /// Set when the kernel holds no program of the capture any more.
+    /// Set when the kernel no longer holds a program of the capture.
     pub detached: Arc<AtomicBool>,
 }
 
-/// An end that takes longer says which part of it did.
+/// Ends that take longer log which part was slow.
 const SLOW_END: Duration = Duration::from_secs(2);
 
 type SessionOutcome = Result<SessionResult, PipelinePanicked>;
 
-/// The thread; it ends when this is dropped, and is not waited for.
+/// The thread; it ends when this is dropped, and is not joined.
 pub(crate) struct Finisher(Sender<(FinishTask, oneshot::Sender<SessionOutcome>)>);
 
 impl Finisher {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// The thread could not be created.
     pub(crate) fn start() -> io::Result<Self> {
         let (order, ordered) = channel::<(FinishTask, oneshot::Sender<SessionOutcome>)>();
         let run = move || {
@@ -48,17 +48,18 @@ impl Finisher {
             if took >= SLOW_END {
                 tracing::info!(kernel = ?stopped, profile = ?(took - stopped), "the end took long");
             }
-            // Whoever waited has given up, and said so.
+            // A receiver that gave up has already reported it.
             let _ = done.send(result);
         };
         std::thread::Builder::new().name("finish".into()).spawn(run)?;
         Ok(Self(order))
     }
 
-    /// Stops and finishes. The result comes through the channel, which is closed if that panics.
+    /// Stops and finishes the session. The result arrives through the channel, which closes on a
+    /// panic.
     pub(crate) fn finish(self, finishing: FinishTask) -> oneshot::Receiver<SessionOutcome> {
         let (done, finished) = oneshot::channel();
-        // A thread that is gone drops its end of the channel.
+        // If the thread has ended, its end of the channel is dropped.
         let _ = self.0.send((finishing, done));
         finished
     }

@@ -14,7 +14,7 @@ use super::capture_args::CaptureArgs;
 use super::duration;
 use super::failure::Failure;
 
-/// A shorter window is over before anyone asks for it; a longer one is a recording.
+/// Bounds of `--keep`: shorter windows end before anyone asks for them; longer ones are recordings.
 const KEEP: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// What a flight recorder keeps, and when it writes that by itself.
@@ -32,10 +32,10 @@ pub(crate) struct FlightArgs {
 }
 
 impl FlightArgs {
-    /// Fails if there is nothing to find a hang by.
+    /// Fails if hangs cannot be detected.
     ///
     /// # Errors
-    /// Steps are not recorded.
+    /// Training steps are not recorded.
     pub(crate) fn check(self, capture: &CaptureArgs) -> Result<(), Failure> {
         if self.on_hang.is_some() && !capture.probe.contains(&ProbeFeature::Ranges) {
             return Err(Failure::new("`--on-hang` watches training steps, which need `--probe ranges`"));

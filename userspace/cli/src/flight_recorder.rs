@@ -15,19 +15,19 @@ use super::destination::Destination;
 use super::failure::{Failure, store_failure};
 use super::flight_args::FlightArgs;
 
-/// Names tried for a profile.
+/// Number of profile names to try.
 const NAMES_MAX: u32 = 10_000;
 
-/// Who may ask a flight recorder for a profile.
+/// How a profile can be requested from a flight recorder.
 #[derive(Debug, Default)]
 pub(crate) struct ProfileRequesters {
-    /// Asks it.
+    /// Sends the request.
     pub requests: FlightRequests,
     /// Set by the screen when its key is pressed.
     pub key: Arc<AtomicBool>,
 }
 
-/// The options of a session that keeps; `None` without `--keep`.
+/// The flight recorder's options; `None` without `--keep`.
 pub(crate) fn options(
     arguments: FlightArgs,
     askers: &ProfileRequesters,
@@ -46,15 +46,15 @@ pub(crate) fn options(
 /// The profiles of one flight recorder: `run.dctx`, `run-2.dctx` and so on, in one folder.
 #[derive(Debug)]
 pub(crate) struct FlightFiles {
-    /// The first one, which may replace another profile.
+    /// The first profile, which may replace another one.
     first: Destination,
-    /// Number of the next one.
+    /// Number of the next profile.
     next: u32,
     pack: bool,
 }
 
 impl FlightFiles {
-    /// Profiles that begin with this one.
+    /// Profiles starting with this destination.
     pub(crate) fn new(first: Destination, pack: bool) -> Self {
         Self { first, next: 1, pack }
     }
@@ -78,7 +78,7 @@ impl FlightFiles {
         Ok(destination.path().to_owned())
     }
 
-    /// The next place that is free; `None` when that is the first one.
+    /// The next free destination; `None` when that is the first one.
     fn later(&mut self) -> Result<Option<Destination>, Failure> {
         while self.next <= NAMES_MAX {
             if self.next == 1 {
@@ -95,7 +95,7 @@ impl FlightFiles {
     }
 }
 
-/// `run.dctx` as `run-2.dctx`.
+/// `run.dctx` becomes `run-2.dctx`.
 fn numbered(path: &Path, number: u32) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default();
     let mut name = stem.to_owned();

@@ -10,17 +10,17 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use super::failure::Failure;
 
-/// Asks the flight recorder for what is kept.
+/// Requests the data that the flight recorder keeps.
 pub(crate) const WRITE_KEPT: HeldSignal = HeldSignal(Signal::SIGUSR1);
 /// Begins a window of single events.
 pub(crate) const BEGIN_TRACE: HeldSignal = HeldSignal(Signal::SIGUSR2);
 
-/// From now on, a file that may not grow (`ulimit -f`) fails a write, and does not end the program (SIGXFSZ). Programs
-/// that this one starts are not affected: a handler ends with `exec`, which a signal that is ignored would not.
+/// From now on, writes beyond the file size limit (`ulimit -f`) fail instead of ending the program (SIGXFSZ). Started
+/// programs are not affected: `exec` resets a handler, but would keep an ignored signal.
 pub(crate) fn survive_file_limits() {
     extern "C" fn nothing(_: libc::c_int) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY: the handler does nothing, so it may run at any moment and in any thread.
+    // SAFETY: the handler does nothing, so it may run at any time on any thread.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
 }
 
@@ -29,18 +29,18 @@ pub(crate) fn survive_file_limits() {
 pub(crate) struct HeldSignal(Signal);
 
 impl HeldSignal {
-    /// Holds it back, for this thread and those that it will start.
+    /// Blocks the signal for this thread and the threads it will start.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub(crate) fn hold(self) -> Result<(), Failure> {
         self.set().thread_block().map_err(|error| Failure::io("signals", &error.into()))
     }
 
-    /// Lets it through again, once somebody waits for it.
+    /// Unblocks the signal, once something handles it.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub(crate) fn release(self) -> io::Result<()> {
         Ok(self.set().thread_unblock()?)
     }

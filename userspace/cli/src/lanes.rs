@@ -8,22 +8,22 @@ use std::sync::Arc;
 use deepctx_analysis::over_time;
 use deepctx_profile::trace::{EventLanes, Job};
 
-/// The lanes of a file. One that is no trace, or has no events, has none: what shows sums then says all there is.
+/// The lanes of a file; `None` if it is no trace or has no events. Totals then show everything.
 pub(crate) fn read(path: &Path) -> Option<EventLanes> {
     job(path).and_then(of_job)
 }
 
-/// The single events of a file, if it has some.
+/// The individual events of a file, if any.
 pub(crate) fn job(path: &Path) -> Option<Arc<Job>> {
-    // What comes through a pipe was read when it was opened as a profile.
+    // Input from a pipe was consumed when it was opened as a profile.
     if !path.is_file() && !path.is_dir() {
         return None;
     }
     deepctx_storage::open_traces(&[path.to_owned()]).ok().map(Arc::new)
 }
 
-/// Whether there may be events of several ranks, which are in a folder: that of our profile, or one with a trace for
-/// each. A single trace is not read once more for them.
+/// Whether there may be events of several ranks, which are in a folder: that of our profile, or one with a trace per
+/// rank. A single trace is not read again for them.
 pub(crate) fn may_have_ranks(path: &Path) -> bool {
     path.is_dir()
 }
@@ -35,7 +35,7 @@ pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
     (!lanes.lanes().is_empty()).then_some(lanes)
 }
 
-/// How far the clock of each rank is ahead, in nanoseconds.
+/// Clock offset of each rank, in nanoseconds; positive means ahead.
 pub(crate) fn offset_of(job: &Job) -> impl Fn(u32) -> i64 + use<> {
     let offsets = over_time::clock_offsets(job);
     move |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns)

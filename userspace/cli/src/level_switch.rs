@@ -19,23 +19,23 @@ use deepctx_capture::ProbeHold;
 use deepctx_pipeline::EndedStep;
 use deepctx_profile::tree::NodeId;
 
-/// A set of probes; each holds those before it.
+/// A set of probes; each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchedLevel {
-    /// Ends of steps, and what is always attached; one sample a second.
+    /// Step ends and everything that is always attached; one sample per second.
     Markers,
     /// Samples.
     Samples,
-    /// The probes that have a budget.
+    /// Probes with a budget.
     Probes,
 }
 
 impl SwitchedLevel {
-    /// Every level, from the least to the most.
+    /// Every level, the smallest first.
     pub(crate) const ALL: [SwitchedLevel; 3] =
         [SwitchedLevel::Markers, SwitchedLevel::Samples, SwitchedLevel::Probes];
 
-    /// As it is written.
+    /// Its spelling.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             SwitchedLevel::Markers => "markers",
@@ -49,41 +49,41 @@ impl SwitchedLevel {
     }
 }
 
-/// How sets of probes are switched.
+/// How probe sets are switched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelPlan {
-    /// Steps of a window, at least.
+    /// Minimum steps of a window.
     pub window: usize,
-    /// Rounds, each with a window of every set.
+    /// Rounds, each with one window per set.
     pub rounds: usize,
-    /// Samples a second and CPU where there are samples.
+    /// Samples per second and CPU in sets with samples.
     pub frequency: u32,
 }
 
-/// What a set of probes needs.
+/// Settings of a probe set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LevelRequest {
-    /// Samples a second and CPU.
+    /// Samples per second and CPU.
     pub frequency: u32,
-    /// The probes that have a budget.
+    /// State of probes with a budget.
     pub hold: ProbeHold,
 }
 
-/// Steps with one set of probes.
+/// Steps measured with one probe set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LevelWindow {
-    /// The set.
+    /// The probe set.
     pub level: SwitchedLevel,
-    /// From 0.
+    /// Round, from 0.
     pub round: usize,
-    /// How long it was.
+    /// Duration.
     pub wall_ns: u64,
-    /// How long each step took at the place where most ended, sorted.
+    /// Sorted durations of the steps at the place where most steps ended.
     pub steps_ns: Vec<u64>,
 }
 
 impl LevelWindow {
-    /// Its steps in figures; `None` where there are none.
+    /// Statistics of its steps; `None` without steps.
     pub(crate) fn step_times(&self) -> Option<StepTimes> {
         let (first, last) = (self.steps_ns.first()?, self.steps_ns.last()?);
         let count = self.steps_ns.len();
@@ -98,13 +98,13 @@ impl LevelWindow {
     }
 }
 
-/// Switches them.
+/// Switches probe sets.
 #[derive(Debug)]
 pub(crate) struct LevelSwitch {
     plan: LevelPlan,
     state: State,
     round: usize,
-    /// Which set of this round, in its order.
+    /// Index of the set in the round's order.
     place: usize,
     /// Steps of this window.
     steps: Vec<EndedStep>,
@@ -114,27 +114,28 @@ pub(crate) struct LevelSwitch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing was requested yet.
+    /// Nothing requested yet.
     New,
-    /// The first steps of a program are slower than those that follow.
+    /// The first steps of a program are slower than later ones.
     WarmUp { ended: usize },
-    /// A set was requested at a time.
+    /// A set was requested at this time.
     Requested { at_ns: u64, ended: usize },
-    /// It is attached since then.
+    /// It has been attached since this time.
     Measures { from_ns: u64 },
-    /// All rounds are over, or none will.
+    /// All rounds are over, or no further one is possible.
     Over,
 }
 
 impl LevelSwitch {
-    /// Nothing is attached yet.
+    /// A new switch; nothing is attached yet.
     pub(crate) fn new(plan: LevelPlan) -> Self {
         let (state, steps, windows) = (State::New, Vec::new(), Vec::new());
         Self { plan, state, round: 0, place: 0, steps, windows, failure: None }
     }
 
-    /// Takes in the steps that ended since the last call, and whether probes that have a budget are attached. Gives
-    /// what is to be changed now.
+    /// Takes the steps that ended since the last call, and whether probes with a budget are attached. Returns what
+    /// to
+    /// change now.
     pub(crate) fn advance(
         &mut self,
         now_ns: u64,
@@ -158,7 +159,7 @@ impl LevelSwitch {
                 if attached.unwrap_or(false) == wanted {
                     self.state = State::Measures { from_ns: now_ns };
                 } else if attached.is_none() && *so_far >= self.plan.window {
-                    // No library has them so far.
+                    // No library has such probes so far.
                     return self.next_turn(now_ns);
                 }
             }
@@ -177,21 +178,21 @@ impl LevelSwitch {
         None
     }
 
-    /// A set cannot be attached: why.
+    /// Records why a set cannot be attached.
     pub(crate) fn fail(&mut self, sentence: String) {
         self.failure = Some(sentence);
         self.state = State::Over;
     }
 
-    /// Whether nothing is left to measure.
+    /// Whether all measurements are done.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// The windows of all rounds that have one of every set that was ever attached.
+    /// The windows of all complete rounds: those with a window of every set that was ever attached.
     ///
     /// # Errors
-    /// No round has: why, for the user.
+    /// Why no round is complete, for the user.
     pub(crate) fn into_windows(self) -> Result<Vec<LevelWindow>, String> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -242,7 +243,7 @@ impl LevelSwitch {
     }
 }
 
-/// How long the steps took at the place where most ended, sorted.
+/// Sorted durations of the steps at the place where most steps ended.
 fn at_busiest_place(steps: &[EndedStep]) -> Vec<u64> {
     let mut counts: HashMap<NodeId, usize> = HashMap::new();
     steps.iter().for_each(|step| *counts.entry(step.place).or_default() += 1);
@@ -259,8 +260,9 @@ mod tests {
 
     use super::*;
 
-    /// A program whose steps end once in each tick, and take as long as its probes make them: 10 ns, 1 more with
-    /// samples, and 5 with probes. They are known some ticks later.
+    /// A program whose steps end once per tick. A step takes 10 ns, 1 more with samples and 5 more with probes,
+    /// and is
+    /// reported some ticks later.
     struct Program {
         now_ns: u64,
         attached: Option<bool>,
@@ -283,7 +285,7 @@ mod tests {
             self.now_ns += 100;
             let step = |place, took_ns| EndedStep { place: NodeId::from_number(place), began_ns, took_ns };
             self.late.push_back(step(1, took_ns));
-            // Others end elsewhere.
+            // Some steps end elsewhere.
             self.late.extend(began_ns.is_multiple_of(300).then(|| step(2, 7)));
             let known = self.late.iter().take_while(|step| step.began_ns + 300 < self.now_ns).count();
             let ended: Vec<EndedStep> = self.late.drain(..known).collect();
@@ -292,7 +294,7 @@ mod tests {
             self.attached = self.attached.map(|_| request.hold == ProbeHold::Attached);
         }
 
-        /// What is left of it when it has had so many windows.
+        /// Runs it for this many windows and returns them.
         fn windows(mut self, count: usize) -> Result<Vec<LevelWindow>, String> {
             while self.switch.windows.len() < count {
                 self.tick();
@@ -313,7 +315,7 @@ mod tests {
                 SwitchedLevel::Samples => 11,
                 SwitchedLevel::Probes => 16,
             };
-            // None of the steps before it was attached, and none of another place.
+            // Excludes steps from before the set was attached, and steps of another place.
             assert_eq!(window.steps_ns, [took_ns; 2], "{window:?}");
             let times = window.step_times().unwrap();
             assert_eq!((times.count, times.median_ns), (2, Some(took_ns as f64)));

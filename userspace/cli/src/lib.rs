@@ -90,9 +90,9 @@ use options::{Cli, Command};
 pub use out_of_memory::Allocator;
 use progress::Progress;
 
-/// Runs the program: parses, acts, says what went wrong, gives the exit code.
+/// Runs the program: parses arguments, runs the command, reports errors, returns the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    // Before anything else: it gives up its privileges while it has one thread and has opened nothing.
+    // Before anything else: it drops privileges while it has one thread and no open files.
     if let Some(serve) = workers::asked_for(&arguments) {
         return workers::run(serve);
     }
@@ -116,7 +116,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
     }
     command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(
         |error| {
-            // Help and version are answers; a reader that goes away early is no failure.
+            // Help and version are successful output; a closed pipe is no failure.
             let _ = error.print();
             ExitCode::from(if error.use_stderr() { COULD_NOT_RUN } else { 0 })
         },
@@ -150,7 +150,7 @@ fn run(cli: Cli) -> Result<Completion, Failure> {
     }
 }
 
-/// Sends log lines to standard error: warnings, and more with each `-v`.
+/// Sends log lines to standard error: warnings, plus more with each `-v`.
 fn log(common: &CommonArgs) {
     let level = match common.verbose {
         0 => LevelFilter::WARN,
@@ -163,14 +163,14 @@ fn log(common: &CommonArgs) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    // A second call in one process (tests) finds the first one's subscriber, which will do.
+    // A second call in one process (tests) keeps the first one's subscriber.
     let _ = match common.log_format {
         LogFormat::Text => builder.without_time().try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
 }
 
-/// Says something beside the output, on standard error.
+/// Prints a note on standard error, beside the output.
 fn note(text: impl std::fmt::Display) {
     Progress::new(false).say(&format!("note: {text}"));
 }

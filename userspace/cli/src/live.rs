@@ -32,13 +32,13 @@ use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
 
-/// How long a single snapshot samples by default.
+/// Default sampling time of a single snapshot.
 const ONCE: Duration = Duration::from_secs(2);
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// What stopped it.
+/// What stopped the command.
 pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
@@ -95,12 +95,12 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
 struct RunningCapture {
     capture: Capture,
     session: Session,
-    /// Who may ask its flight recorder, if it has one.
+    /// How a profile can be requested, if there is a flight recorder.
     requesters: Option<ProfileRequesters>,
     control: Option<ControlSocket>,
 }
 
-/// The screen on a thread of its own, the capture's loop here.
+/// Runs the screen on a separate thread and the capture's loop here.
 fn watch(
     arguments: &LiveArgs,
     running: RunningCapture,
@@ -129,17 +129,18 @@ fn watch(
             stop,
             ..TuiOptions::default()
         };
-        // Also when it stops because of a defect: nobody could end the capture by a key.
+        // Also set on a panic: otherwise no key could end the capture.
         let _leaving = DropFlag(left);
         defect_for_tests("screen");
-        // Who sees the screen may close the terminal, which must not end the program before it can tidy up.
+        // Once the screen is visible, the user may close the terminal; the program must be able to clean up
+        // first.
         if signals_handled.recv().is_err() {
             return Ok(Outcome::Quit { save: false });
         }
         screen::show(&mut snapshots, &options)
     });
     let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
-    // The last snapshot stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
+    // The last snapshot stays on screen after the target has ended; only the user, a signal or the duration ends it.
     let until = EndConditions {
         duration: arguments.duration,
         left,
@@ -159,7 +160,7 @@ fn watch(
     Ok(ended)
 }
 
-/// Saves the capture if the user chose to, or could not choose because the screen had a defect.
+/// Saves the capture if the user chose to, or could not choose because the screen failed.
 fn keep(
     outcome: thread::Result<Result<Outcome, Failure>>,
     ended: &CaptureEnd,
@@ -177,7 +178,7 @@ fn keep(
     Ok(())
 }
 
-/// Sets a flag at the end of a scope, however that is left.
+/// Sets a flag when dropped.
 struct DropFlag(Arc<AtomicBool>);
 
 impl Drop for DropFlag {
@@ -186,12 +187,12 @@ impl Drop for DropFlag {
     }
 }
 
-/// Where source files are looked for: as the processes see them.
+/// Where to find source files: as the processes see them.
 fn places(meta: &Meta) -> Places {
     Places { running: true, began_ns: meta.started.as_nanos() }
 }
 
-/// Keeps what was seen under the first free name.
+/// Saves the capture under the first free name.
 fn save(ended: &CaptureEnd, meta: &Meta) -> Result<(), Failure> {
     let path = output::free_name(Path::new(""), "live")?;
     let mut writer = Writer::create(&path, meta).map_err(|error| store_failure(&error))?;

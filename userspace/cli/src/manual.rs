@@ -39,7 +39,7 @@ fn print(text: &[u8]) -> Result<Completion, Failure> {
     printed.map_err(|error| Failure::io("standard output", &error)).map(|()| Completion::Fully)
 }
 
-/// The pages by the names of their files.
+/// The pages by file name.
 fn pages() -> io::Result<BTreeMap<String, String>> {
     let mut program = Cli::command();
     program.build();

@@ -60,7 +60,7 @@ impl ValueEnum for Tables {
 }
 
 impl ModelArgs {
-    /// The tables that are asked for; empty when none is.
+    /// The requested tables; may be empty.
     pub(crate) fn tables(&self) -> Vec<ModelTable> {
         let table = |tables: &Tables| match tables {
             Tables::All => None,
@@ -70,10 +70,10 @@ impl ModelArgs {
         named.unwrap_or_else(|| ModelTable::ALL.to_vec())
     }
 
-    /// The peaks that the user gives.
+    /// The peaks that the user specified.
     ///
     /// # Errors
-    /// One of them is no rate above zero.
+    /// A rate is not above zero.
     pub(crate) fn peaks(&self) -> Result<Option<Peaks>, Failure> {
         let Some((flops, bytes)) = self.peak_flops.zip(self.peak_bandwidth) else { return Ok(None) };
         let peaks = Peaks::new(flops, bytes, "given by --peak-flops and --peak-bandwidth");
@@ -83,7 +83,7 @@ impl ModelArgs {
     }
 }
 
-/// A number with a letter for a power of a thousand: `19.5T`.
+/// Parses a number with a suffix for a power of a thousand: `19.5T`.
 fn rate(text: &str) -> Result<f64, String> {
     let powers = [('K', 1e3), ('M', 1e6), ('G', 1e9), ('T', 1e12), ('P', 1e15)];
     let (number, power) = match powers.iter().find(|(letter, _)| text.to_ascii_uppercase().ends_with(*letter))

@@ -8,21 +8,22 @@ use std::collections::BTreeSet;
 
 use deepctx_profile::profile::Profile;
 
-/// Names that are proposed.
+/// Maximum number of suggestions.
 const MOST: usize = 3;
-/// Names that are candidates for one word.
+/// Maximum number of candidates per word.
 const OF_WORD: usize = 100;
-/// Letters of a word that count. A comparison takes the product of both lengths.
+/// Characters of a word that are compared. A comparison takes time proportional to the product of
+/// both lengths.
 const WORD_MAX: usize = 48;
-/// Letters of a name that count.
+/// Characters of a name that are compared.
 const NAME_MAX: usize = 160;
-/// Names that are compared with: with the bounds above about 0.2 s.
+/// Maximum number of names compared: about 0.2 s with the limits above.
 const NAMES_MAX: usize = 20_000;
-/// Letters of a name that are shown.
+/// Characters of a name that are shown.
 const SHOWN_MAX: usize = 80;
 
-/// Names of frames that are nearest to the words of a pattern or a query, the nearest first. Words that some name holds
-/// need no other, so there is nothing for those.
+/// Frame names nearest to the words of a pattern or query, the nearest first. Words that occur in some name get no
+/// suggestions.
 pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
     let words: Vec<Vec<char>> = words(text).map(|word| letters(word, WORD_MAX)).collect();
     let mut names = BTreeSet::new();
@@ -46,7 +47,7 @@ pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
     near.sort_rows_by(|a, b| (a.0, a.1.len(), &a.1).cmp(&(b.0, b.1.len(), &b.1)));
     let mut proposed: Vec<String> = Vec::new();
     for (_, name) in near {
-        // Operators stand there with each kind of their tensors, too.
+        // Operators are also listed with each combination of tensor types.
         if proposed.len() < MOST && !proposed.iter().any(|shorter| name.starts_with(shorter.as_str())) {
             proposed.push(name);
         }
@@ -54,14 +55,14 @@ pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
     proposed.iter().map(|name| shown(name)).collect()
 }
 
-/// Names in the order of how near they are to one that is not among them.
+/// Names sorted by distance to one that is not among them.
 pub(super) fn sorted<'n>(text: &str, mut names: Vec<&'n str>) -> Vec<&'n str> {
     let word = letters(text, WORD_MAX);
     names.sort_rows_by_key(|name| distance(&word, &letters(name, WORD_MAX)));
     names
 }
 
-/// Words of a regular expression or a query: what is no sign of theirs, and no kind of frame before a colon.
+/// Words of a regular expression or query, without operators and without frame kinds before a colon.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let is_sign = |c: char| c.is_whitespace() || "*?+^$()[]{}|\\/\"!@".contains(c);
     let is_kind = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
@@ -83,13 +84,13 @@ fn shown(name: &str) -> String {
     }
 }
 
-/// Letters to change, add or leave out until a word is the whole name.
+/// Edit distance between a word and a whole name.
 fn distance(word: &[char], name: &[char]) -> usize {
     let row = (0..=name.len()).collect();
     last_row(word, name, row).last().copied().unwrap_or_default()
 }
 
-/// The same until it is some part of the name.
+/// Edit distance between a word and the best part of a name.
 fn distance_within(word: &[char], name: &[char]) -> usize {
     let row = vec![0; name.len() + 1];
     last_row(word, name, row).into_iter().min().unwrap_or_default()
@@ -125,7 +126,7 @@ mod tests {
         check("data.py:laod", &["data.py:load"]);
         check("aten::admm", &["aten::addmm", "aten::baddbmm"]);
         check("zzzzzz", &[]);
-        // They are there, but not in this order.
+        // Both exist, but not in this order.
         check("load ** train_step", &[]);
         check("", &[]);
         check("((", &[]);

@@ -8,10 +8,10 @@ use deepctx_storage::OpenedProfile;
 
 use super::failure::{Failure, open_failure};
 
-/// Opens a profile, or imports another tool's file, and says on standard error what should be known about it.
+/// Opens a profile or imports another tool's file. Prints caveats on standard error.
 ///
 /// # Errors
-/// It is neither, is damaged, or is of another version.
+/// It is neither, is damaged, or has another version.
 pub(crate) fn open(path: &Path) -> Result<OpenedProfile, Failure> {
     let opened = deepctx_storage::open(path).map_err(|error| open_failure(&error))?;
     for note in &opened.notes {

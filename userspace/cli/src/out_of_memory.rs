@@ -9,19 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::failure::COULD_NOT_RUN;
 
-/// Whether that is the end. A capture goes on where a part of it can do without memory.
+/// Whether the program ends when memory is exhausted. A capture continues where it can do without
+/// the memory.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 const SAID: &str = "error: memory: the input needs more memory than this command may use\n\
     hint: the limit is half of the machine's memory, or less if `ulimit -d` says so; a small file that needs this \
     much may be malicious\n";
 
-/// The system's allocator. Once a command has opened what others may have made, it ends the program where there is no
-/// more memory.
+/// The system's allocator. Once a command has opened files others may have made, it ends the program when memory is
+/// exhausted.
 #[derive(Debug)]
 pub struct Allocator;
 
-/// From now on the program ends with a sentence when it may have no more memory.
+/// From now on, the program ends with a message when memory is exhausted.
 pub(crate) fn ends_in_a_sentence() {
     ENDS.store(true, Ordering::Relaxed);
 }
@@ -31,8 +32,8 @@ fn no_memory() {
     if !ENDS.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: nothing here allocates, and `_exit` runs no code of this program; other threads end wherever they are, as
-    // by a signal. A file that is not whole has no name yet. Whoever reads standard error may be gone.
+    // SAFETY: nothing here allocates, and `_exit` runs no code of this program; other threads end at any point, as by a
+    // signal. Incomplete files have no name yet. The reader of standard error may be gone.
     unsafe {
         libc::write(libc::STDERR_FILENO, SAID.as_ptr().cast(), SAID.len());
         libc::_exit(COULD_NOT_RUN.into())
@@ -46,7 +47,7 @@ fn checked(memory: *mut u8) -> *mut u8 {
     memory
 }
 
-// SAFETY: each call is passed on to the system's allocator as it came, and its answer is given back as it is.
+// SAFETY: each call is passed to the system's allocator unchanged, as is its result.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.

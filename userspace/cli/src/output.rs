@@ -12,11 +12,11 @@ use deepctx_storage::folder::{Folder, OverwritePolicy};
 use super::failure::Failure;
 use super::options::OutputArgs;
 
-/// Names tried for a profile that was given none.
+/// Number of default profile names to try.
 const NAMES_MAX: u32 = 1000;
 
-/// Writes an output: `-` is standard output. An existing file is replaced only when `force` says so; a device or a
-/// pipe is written to and never replaced: `/dev/null` is shared.
+/// Writes an output: `-` is standard output. An existing file is replaced only with `force`. A device or pipe is
+/// written to and never replaced: `/dev/null` is shared.
 ///
 /// # Errors
 /// It could not be written. A broken pipe on standard output is a [`Failure`] that counts as success.
@@ -53,11 +53,11 @@ pub(crate) fn write(
     written.map_err(failure)
 }
 
-/// Makes a file that grows: it has its name from the beginning, so that it is of use even if this program is killed.
-/// Otherwise as [`write()`].
+/// Creates a file that grows. It has its name from the start, so that it is usable even if this program is killed.
+/// Otherwise like [`write()`].
 ///
 /// # Errors
-/// It could not be made.
+/// It could not be created.
 pub(crate) fn create(path: &Path, force: bool) -> Result<File, Failure> {
     let failure = |error: io::Error| failed(path, &error);
     if is_device(path) {
@@ -68,7 +68,7 @@ pub(crate) fn create(path: &Path, force: bool) -> Result<File, Failure> {
     made.map_err(failure)
 }
 
-/// A file that took the device's place since it was looked at is not written to.
+/// Opens a device. A file that has replaced the device since the check is not written to.
 fn open_device(path: &Path) -> io::Result<File> {
     let file = File::options().write(true).open(path)?;
     if file.metadata()?.is_file() {
@@ -88,7 +88,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Whether a path names something else than a file or a folder, such as a device or a pipe.
+/// Whether a path is neither a file nor a folder, such as a device or pipe.
 pub(crate) fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir())
 }
@@ -104,24 +104,23 @@ pub(crate) fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
 /// [`refuse_existing`] for the output options, before any work is done.
 ///
 /// # Errors
-/// As there.
+/// As for [`refuse_existing`].
 pub(crate) fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
     if output.output == Path::new("-") { Ok(()) } else { refuse_existing_file(&output.output, output.force) }
 }
 
-/// [`refuse_existing`] for what may be a device as well.
+/// [`refuse_existing`] for outputs that may also be devices.
 ///
 /// # Errors
-/// As there.
+/// As for [`refuse_existing`].
 pub(crate) fn refuse_existing_file(path: &Path, force: bool) -> Result<(), Failure> {
     if is_device(path) { Ok(()) } else { refuse_existing(path, force) }
 }
 
-/// The first name that is free in a folder, which is the current one if it is empty: `run.dctx`, `run-2.dctx` and so
-/// on.
+/// The first free name in a folder (the current one if empty): `run.dctx`, `run-2.dctx` and so on.
 ///
 /// # Errors
-/// None is.
+/// No name is free.
 pub(crate) fn free_name(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
     let name = |n| if n == 1 { format!("{stem}.dctx") } else { format!("{stem}-{n}.dctx") };
     let names = (1..NAMES_MAX).map(|n| folder.join(name(n)));
@@ -150,7 +149,7 @@ mod tests {
             assert_eq!(next(), expect);
             fs::create_dir(folder.path().join(expect)).unwrap();
         }
-        // A link that leads nowhere is something as well.
+        // A dangling link counts as existing.
         std::os::unix::fs::symlink("nowhere", folder.path().join("run-4.dctx")).unwrap();
         assert_eq!(next(), "run-5.dctx");
     }

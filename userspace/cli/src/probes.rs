@@ -21,7 +21,7 @@ use super::{output, target};
 use deepctx_capture::running_kernel;
 use deepctx_capture::{CaptureConfig, find_processes};
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// A target, a library or the probe file cannot be read.
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
     if arguments.library.is_empty() {
         for pid in processes(&arguments.target)? {
             seen.processes += 1;
-            // Some end meanwhile, and without privileges most cannot be read: both are counted and shown.
+            // Some end meanwhile, and most cannot be read without privileges: both are counted and shown.
             if planner.add_process(pid).is_err() {
                 seen.unreadable += 1;
             }
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
     Ok(Completion::Fully)
 }
 
-/// How many processes were scanned.
+/// Numbers of scanned processes.
 #[derive(Clone, Copy, Debug, Default)]
 struct ScanTotals {
     processes: usize,
@@ -160,7 +160,7 @@ fn table(sites: &[Site], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The symbol, and others of the same code.
+/// The symbol and its aliases.
 fn names(site: &Site) -> String {
     match &site.aliases[..] {
         [] => site.symbol.clone(),
@@ -168,7 +168,7 @@ fn names(site: &Site) -> String {
     }
 }
 
-/// What is missing, by reason in words.
+/// Missing functions by reason.
 fn by_reason(planned: &PlannedFile) -> BTreeMap<String, Vec<String>> {
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for missing in &planned.missing {

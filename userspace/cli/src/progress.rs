@@ -25,9 +25,9 @@ pub(crate) struct Progress {
     next: Instant,
     notices: usize,
     drawn: bool,
-    /// Says more than whether the capture goes on.
+    /// Shows details of the capture.
     verbose: bool,
-    /// When the command was started, until the time to the first complete stack has been printed. Only if verbose.
+    /// Start time of the command, until the time to the first complete stack has been printed. Only if verbose.
     asked_ns: Option<u64>,
 }
 
@@ -42,8 +42,9 @@ enum Form {
 }
 
 impl Progress {
-    /// A line on a terminal; without one, lines only when `verbose`. `asked_ns`: when the command was started,
-    /// `CLOCK_MONOTONIC`, nanoseconds.
+    /// A line on a terminal; elsewhere, lines only when `verbose`. `asked_ns`: start of the command in
+    /// nanoseconds of
+    /// `CLOCK_MONOTONIC`.
     pub(crate) fn of_capture(verbose: bool, asked_ns: u64) -> Self {
         Self { asked_ns: Some(asked_ns).filter(|_| verbose), ..Self::new(verbose) }
     }
@@ -59,12 +60,12 @@ impl Progress {
         Self { form, started: now, next: now, notices: 0, drawn: false, verbose, asked_ns: None }
     }
 
-    /// Time since the beginning.
+    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Shows notices that are new.
+    /// Shows new notices.
     pub(crate) fn notice(&mut self, status: &Status) {
         for notice in &status.notices[self.notices.min(status.notices.len())..] {
             self.say(notice);
@@ -72,7 +73,7 @@ impl Progress {
         self.notices = status.notices.len();
     }
 
-    /// Shows the status, if it is time.
+    /// Shows the status if it is due.
     pub(crate) fn show(&mut self, status: &Status) {
         self.notice(status);
         if let Some(first_ns) = status.first_complete_ns
@@ -86,7 +87,7 @@ impl Progress {
         }
         let text = line(self.elapsed(), status);
         self.next = now + if self.form == Form::Line { DRAW_INTERVAL } else { LINE_INTERVAL };
-        // Progress is not worth failing for.
+        // Errors are ignored: progress output is not essential.
         let _ = match self.form {
             Form::Line => {
                 self.drawn = true;
@@ -96,7 +97,7 @@ impl Progress {
         };
     }
 
-    /// Shows notices that came at the end; if verbose, also who held the profiler's memory.
+    /// Shows the final notices; if verbose, also the profiler's memory by owner.
     pub(crate) fn end(&mut self, status: &Status) {
         self.notice(status);
         if self.verbose {
@@ -104,7 +105,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line of its own.
+    /// Prints a separate line.
     pub(crate) fn say(&mut self, text: &str) {
         self.clear();
         let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -138,7 +139,7 @@ pub(crate) fn line(elapsed: Duration, status: &Status) -> String {
     )
 }
 
-/// Who holds the profiler's memory, in lines; what is small is one line, so that all add up.
+/// The profiler's memory by owner, as lines. Small owners share one line, so that the lines add up.
 fn memory(held: &[MemoryUse]) -> Vec<String> {
     const SMALL: u64 = 100 << 10;
     let total: u64 = held.iter().map(|held| held.bytes).sum();

@@ -22,32 +22,33 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::selection::StoredSelectionArgs;
 
-/// The runner ends a rule after 10 s; reading the profile comes before the first one.
+/// Timeout for the next line. The runner ends a rule after 10 s; reading the profile precedes the
+/// first.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// All answers together: a rule may give a MiB.
+/// Maximum bytes of all results: a rule may return a MiB.
 const ANSWERS_MAX: u64 = 256 << 20;
 
-/// Lines of the runner.
+/// A line from the runner.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Line {
-    /// The first: names of the rules, in the order in which they run.
+    /// The first line: names of the rules, in run order.
     Rules { rules: Vec<String> },
-    /// Instead of the first: there is nothing to run, because of this.
+    /// Instead of the first line: why nothing can run.
     Error { error: String },
-    /// What a rule says.
+    /// The result of a rule.
     Report(Box<ExternalRule>),
 }
 
-/// Whether a file of rules is a program.
+/// Whether a rules file is a Python program.
 pub(crate) fn is_python(rules: &Path) -> bool {
     rules.extension() == Some(OsStr::new("py"))
 }
 
-/// What the rules of a file say of the part of a profile that counts, each by its name.
+/// Runs the rules of a file over the selected part of a profile; returns their results by name.
 ///
 /// # Errors
-/// The runner could not be started, or the file has no rules that could run.
+/// The runner could not be started, or the file has no runnable rules.
 pub(crate) fn run(
     rules: &Path,
     profile: &Path,
@@ -65,15 +66,15 @@ pub(crate) fn run(
         ("--filter", selection.live.filter.as_ref().map(Pattern::text)),
         ("--path", selection.path.as_ref().map(Query::text)),
     ];
-    // In one word each: a value may begin with a dash.
+    // One word each, since a value may begin with a dash.
     command.args(options.iter().filter_map(|(name, value)| Some(format!("{name}={}", (*value)?))));
-    // `-m` looks into the working folder first, where anybody may have put a `deepctx`.
+    // `-m` searches the working folder first, where anyone may have put a `deepctx`.
     command.env("PYTHONSAFEPATH", "1");
     answers(command, &rules.display().to_string(), SILENCE_MAX)
 }
 
 fn answers(mut command: Command, file: &str, silence_max: Duration) -> Result<Vec<ExternalRule>, Failure> {
-    // A group of its own: what rules started is ended with them.
+    // A separate process group, so that processes started by rules are ended as well.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut runner = command.spawn().map_err(|error| {
         Failure::new(format_args!("{file}: python3 could not be started: {error}"))
@@ -126,7 +127,7 @@ fn next(lines: &Receiver<String>, silence_max: Duration) -> Result<Line, String>
     }
 }
 
-/// Reads on a thread of its own: whoever waits for a line has a deadline.
+/// Reads lines on a separate thread, because waiting for a line has a deadline.
 fn lines(runner: &mut Child) -> std::io::Result<Receiver<String>> {
     let out = runner.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
     let (send, lines) = bounded(1);
@@ -142,10 +143,10 @@ fn lines(runner: &mut Child) -> std::io::Result<Receiver<String>> {
     Ok(lines)
 }
 
-/// Ends the runner and what it started.
+/// Ends the runner and its child processes.
 fn end(runner: &mut Child) {
     if let Some(group) = i32::try_from(runner.id()).ok().and_then(Pid::from_raw) {
-        // It has ended by itself, or ends now.
+        // It may have ended already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = runner.wait();
@@ -158,7 +159,7 @@ mod tests {
     const ANSWER: &str = r#"{"check": {"rule": "a", "outcome": "healthy", "datapoints": 3, "reason": null,
         "record_with": null}, "findings": []}"#;
 
-    /// What becomes of a runner that prints this: `rule: outcome (reason)`.
+    /// Checks the result for a runner that prints this: `rule: outcome (reason)`.
     #[track_caller]
     fn check(script: &str, expect: Result<&[&str], &str>) {
         let mut shell = Command::new("sh");
@@ -207,7 +208,7 @@ mod tests {
         let file = folder.path().join("pid");
         check(&format!("sleep 600 & echo $! > {}; exec sleep 600", file.display()), Err("said nothing"));
         let pid = std::fs::read_to_string(file).unwrap();
-        // It was killed; when it ends is up to the kernel.
+        // It was killed; the kernel decides when it ends.
         let ended = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")

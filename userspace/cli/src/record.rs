@@ -35,39 +35,39 @@ use deepctx_capture::{Capture, Targets};
 use deepctx_session::{RawSink, Session, Sink, StoreSink, TraceSink};
 use deepctx_storage::store::TraceWriter;
 
-/// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
+/// Maximum wait for probes in installed libraries; each takes a few milliseconds.
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
 
 /// How a recording ended.
 #[derive(Debug)]
 pub(crate) struct RecordingEnd {
-    /// What it ends with.
+    /// The result.
     pub done: Completion,
     /// Exit code of the command, if there was one and it has ended.
     pub command: Option<u8>,
-    /// From the start of the command to its end, or that of the capture.
+    /// From the command's start to its end or the capture's.
     pub elapsed: Duration,
-    /// A signal asked for the end.
+    /// A signal requested the end.
     pub signalled: bool,
-    /// What was measured with each set of probes, if they were switched.
+    /// Measurements per probe set, if sets were switched.
     pub levels: Option<LevelSwitch>,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// What stopped it.
+/// What stopped the command.
 pub(crate) fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
     record(arguments, None).map(|recorded| recorded.done)
 }
 
-/// Records once, with sets of probes in turn if that is asked for.
+/// Records once, switching probe sets if requested.
 ///
 /// # Errors
-/// What stopped it.
+/// What stopped the command.
 pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
-    // Whom to profile before where to write: who is not there is the first thing to say.
+    // Targets before destinations: a missing target is the first error to report.
     let mut target = target::of_record(arguments)?;
     target.config.hands_out_steps = levels.is_some();
     let destination = destination_of(arguments)?;
@@ -92,7 +92,7 @@ pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Res
         Ok(child) => child,
         Err(failure) => {
             capture.stop();
-            // The profile of a command that never ran is of no use to anyone.
+            // The profile of a command that never ran is useless.
             let _ = session.finish(None);
             output.discard();
             return Err(failure);
@@ -121,7 +121,7 @@ pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Res
     end_of(arguments, output, ended)
 }
 
-/// What the recording ended with, after its files are as they were asked for.
+/// Puts the output files into their requested form and returns the result.
 fn end_of(arguments: &RecordArgs, output: Output, ended: CaptureEnd) -> Result<RecordingEnd, Failure> {
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
@@ -140,7 +140,7 @@ fn end_of(arguments: &RecordArgs, output: Output, ended: CaptureEnd) -> Result<R
     Ok(RecordingEnd { done, command, elapsed, signalled, levels })
 }
 
-/// Where the profile goes, after nothing was found there that must not be overwritten.
+/// The destination of the profile, after checking that nothing would be overwritten.
 fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
     let named = arguments.output.as_deref();
     if named == Some(Path::new("-")) {
@@ -158,7 +158,7 @@ fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
     Ok(destination)
 }
 
-/// What it has that actions need.
+/// The features that actions need.
 pub(crate) fn means(arguments: &RecordArgs) -> ActionNeeds {
     ActionNeeds {
         keeps: arguments.flight.keep.is_some(),
@@ -167,7 +167,7 @@ pub(crate) fn means(arguments: &RecordArgs) -> ActionNeeds {
     }
 }
 
-/// Holds back the signals that ask for something: who asks the flight recorder, and whether one begins a trace.
+/// Blocks the request signals. Returns how the flight recorder is asked, and whether a signal begins a trace.
 fn hold_signals(arguments: &RecordArgs) -> Result<(Option<ProfileRequesters>, bool), Failure> {
     let askers = arguments.flight.keep.is_some().then(ProfileRequesters::default);
     if askers.is_some() {
@@ -180,7 +180,7 @@ fn hold_signals(arguments: &RecordArgs) -> Result<(Option<ProfileRequesters>, bo
     Ok((askers, traces_on_signal))
 }
 
-/// Starts the command, if there is one, stopped before its first instruction.
+/// Starts the command, if any, stopped before its first instruction.
 fn start_command(arguments: &RecordArgs) -> Result<Option<SuspendedChild>, Failure> {
     if arguments.command.is_empty() {
         return Ok(None);
@@ -195,7 +195,7 @@ fn start_command(arguments: &RecordArgs) -> Result<Option<SuspendedChild>, Failu
     SuspendedChild::start(&arguments.command, variables.collect(), user).map(Some)
 }
 
-/// Starts the session that writes the profile, and the raw copy if there is to be one.
+/// Starts the session that writes the profile and, if requested, the raw copy.
 fn start_storing(
     capture: &mut Capture,
     target: &Target,
@@ -233,23 +233,23 @@ fn start_storing(
     Ok((session, output))
 }
 
-/// Where the capture goes.
+/// Destination of the capture.
 enum Output {
-    /// Into one profile, which grows.
+    /// Into one growing profile.
     Growing(Destination, Arc<Folder>),
-    /// Into memory, until somebody asks for it.
+    /// Into memory, until requested.
     Kept,
 }
 
 impl Output {
-    /// Removes what there is.
+    /// Removes the output.
     fn discard(&self) {
         if let Output::Growing(destination, folder) = self {
             let _ = destination.discard(folder);
         }
     }
 
-    /// Makes one file of what was written. Profiles of what was kept are one already.
+    /// Packs the profile into one file. Profiles of the flight recorder are packed already.
     fn pack(&self) -> Result<(), Failure> {
         match self {
             Output::Growing(destination, folder) => destination.pack(folder),
@@ -258,7 +258,7 @@ impl Output {
     }
 }
 
-/// Single events, in the folder of the profile.
+/// Writes individual events to the profile's folder.
 fn trace_sink(folder: Arc<Folder>, window: deepctx_pipeline::TraceWindow) -> Result<TraceSink, Failure> {
     let window = match window {
         deepctx_pipeline::TraceWindow::First(window) | deepctx_pipeline::TraceWindow::FromWork(window) => {
@@ -279,7 +279,7 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
     Ok(Box::new(RawSink::new(BufWriter::new(file)).map_err(failed)?))
 }
 
-/// Says on standard error what the rules find in a capture that has ended.
+/// Prints the rules' findings of an ended capture on standard error.
 fn say_findings(ended: &CaptureEnd, rules: &Settings) {
     let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
     let found = Findings::of_profile(&ended.finished.profile, elapsed, rules);
@@ -287,7 +287,7 @@ fn say_findings(ended: &CaptureEnd, rules: &Settings) {
     on_finding::lines(&found).iter().for_each(|line| progress.say(line));
 }
 
-/// Says on standard error what was recorded.
+/// Prints a summary of the recording on standard error.
 fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &CaptureEnd) {
     let status = &ended.finished.status;
     let ledger = &ended.finished.profile.ledger;
@@ -329,9 +329,10 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
     }
 }
 
-/// Why most of the incomplete stacks end, where many are.
+/// The main cause of incomplete stacks, if there are many.
 fn main_gap(complete: Option<f64>, ledger: &Ledger) -> Option<String> {
-    /// Programs that end before they are read have no whole stacks, and a machine may start many of them.
+    /// Programs that end before they are read have incomplete stacks, and a machine may start many of
+    /// them.
     const FEW: f64 = 0.2;
     let (end, stacks) =
         most_common_gap(ledger).filter(|_| complete.is_some_and(|share| share < 1.0 - FEW))?;
@@ -339,7 +340,7 @@ fn main_gap(complete: Option<f64>, ledger: &Ledger) -> Option<String> {
     Some(format!("most incomplete stacks, {}: {} ({})", Count(stacks), reason.sentence, reason.key))
 }
 
-/// How much was lost, in records: a sample is only one kind of them.
+/// The losses as a count of records: samples are only one kind of them.
 fn lost_in_words(lost: u64, received: u64) -> String {
     match lost as f64 * 100.0 / received.max(1) as f64 {
         _ if lost == 0 => "no record lost".to_owned(),
@@ -348,7 +349,7 @@ fn lost_in_words(lost: u64, received: u64) -> String {
     }
 }
 
-/// A path as a shell takes it for one word.
+/// A path quoted as one shell word.
 fn quoted(path: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
     match path.chars().all(is_plain) {
@@ -357,7 +358,7 @@ fn quoted(path: &str) -> String {
     }
 }
 
-/// The code of the command comes first, then losses.
+/// The command's exit code takes precedence over losses.
 pub(crate) fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>) -> Completion {
     match command {
         Some(code) if code != 0 => Completion::Command(code),
@@ -427,8 +428,7 @@ mod tests {
     fn a_profile_stores_every_option_of_record() {
         use clap::CommandFactory as _;
 
-        // Where the profile and messages go, what the exit code depends on, and where requests come from, is no part
-        // of what was captured.
+        // Options for output, messages, the exit code and requests do not describe the capture.
         const NOT_OF_THE_CAPTURE: [&str; 10] = [
             "control",
             "output",

@@ -108,7 +108,7 @@ pub(crate) enum TraceLevel {
 }
 
 impl TraceLevel {
-    /// The level as a capture takes it.
+    /// The level in the capture's configuration.
     pub(super) fn config(self) -> config::TraceLevel {
         match self {
             TraceLevel::Launches => config::TraceLevel::Launches,
@@ -122,12 +122,12 @@ fn trace_window(text: &str) -> Result<TraceWindow, String> {
     TraceWindow::parse(text, duration::parse)
 }
 
-/// A share in percent.
+/// Parses a percentage.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
     percent_up_to(100.0, text)
 }
 
-/// A share in percent, of this at most.
+/// Parses a percentage up to this maximum.
 pub(super) fn percent_up_to(most: f64, text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').parse::<f64>();
     number

@@ -13,10 +13,10 @@ use super::failure::{Completion, Failure, store_failure};
 use super::options::ReplayRawArgs;
 use deepctx_session::{RawError, RawReader, ReplayResult, replay};
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// What stopped it. Nothing is written then.
+/// What stopped the command. Nothing is written then.
 pub(crate) fn run(arguments: &ReplayRawArgs) -> Result<Completion, Failure> {
     let destination = Destination::of(&arguments.output, arguments.force)?;
     let name = arguments.raw.display();

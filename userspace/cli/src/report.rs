@@ -12,7 +12,7 @@ use super::failure::{Completion, Failure};
 use super::options::{ReportArgs, ReportFormat};
 use super::{lanes, open, output, selection};
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// The profile could not be opened, has no values of the metric, or the output could not be written.

@@ -13,17 +13,17 @@ use toml::{Table, Value};
 use super::failure::Failure;
 use super::python_rules;
 
-/// A file larger than this is none of rules.
+/// Maximum size of a rules file.
 const SIZE_MAX: u64 = 1 << 20;
-/// Where rules of users stand; no built-in rule has this name.
+/// Key of user rules; no built-in rule has this name.
 const OWN: &str = "rule";
-/// Keys of a rule of a user; all but the metric must be there.
+/// Keys of a user rule; all but the metric are required.
 const KEYS: [&str; 5] = ["name", "path", "metric", "share-above", "advice"];
 
-/// The rules that run while a capture does: those of a file, if there is one, beside ours.
+/// The rules that run during a capture: built-in rules and those of a file, if given.
 ///
 /// # Errors
-/// As of [`read`]. Rules in Python are refused: they run over stored profiles.
+/// As for [`read`]. Python rules are refused: they run over stored profiles.
 pub(crate) fn of_capture(path: Option<&Path>) -> Result<Settings, Failure> {
     let mut settings = Settings::default();
     match path {
@@ -43,7 +43,7 @@ pub(crate) fn of_capture(path: Option<&Path>) -> Result<Settings, Failure> {
 /// Reads a file.
 ///
 /// # Errors
-/// It could not be read, or something in it is not known.
+/// It could not be read, or contains something unknown.
 pub(crate) fn read(path: &Path, settings: &mut Settings) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::io(path.display(), &error);
     let size = std::fs::metadata(path).map_err(failed)?.len();
@@ -77,7 +77,7 @@ fn take(text: &str, settings: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// A table for each rule, a number for each parameter: `[small-kernels] max_us = 20`.
+/// Reads a rule's table, with a number for each parameter: `[small-kernels] max_us = 20`.
 fn parameters(rule: &str, value: &Value, settings: &mut Settings) -> Result<(), String> {
     settings.require(rule).map_err(|error| error.to_string())?;
     let values = value.as_table().ok_or_else(|| format!("`{rule}` must be a table: [{rule}]"))?;
@@ -176,7 +176,7 @@ mod tests {
         check(&many.join("\n"), Err("more than 100 rules of your own"));
     }
 
-    /// What a rule with `path` and `more` says of 300 samples, of which 200 are in `g`.
+    /// The output of a rule with `path` and `more` over 300 samples, of which 200 are in `g`.
     fn said(path: &str, more: &str) -> String {
         let mut settings = Settings::default();
         let rule = format!(

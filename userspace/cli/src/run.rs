@@ -34,21 +34,22 @@ use super::standstill::Standstill;
 use signals::{Requests, Signals, Stop, came};
 pub(crate) use start::{SessionSinks, meta, start_capture, start_session, window};
 
-/// Interval at which everything is polled that has no event of its own.
+/// Polling interval for everything without events.
 const TICK: Duration = Duration::from_millis(100);
 /// Interval between measurements of the profiler's own cost.
 const COST_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long the pipeline may stand still until it is said: the slowest disk and the largest library take less.
+/// How long the pipeline may be stalled before a report; the slowest disk and the largest library take less.
 const STANDSTILL: Duration = Duration::from_secs(10);
-/// How long the end may take without any progress. A signal or `-d` must end the program, whatever a target did to it.
+/// How long the end may be stalled. A signal or `-d` must end the program, whatever a target did to it.
 const END_STANDSTILL: Duration = Duration::from_secs(5);
-/// How long it may take after a second signal: usually all of it takes less, and nothing is lost. A third one ends it
+/// How long the end may take after a second signal; it usually takes less, and nothing is lost. A third signal ends
+/// it
 /// at once.
 const SIGNALLED_AGAIN: Duration = Duration::from_secs(2);
-/// How long the end waits for names.
+/// How long the end waits for symbol names.
 const END_ANSWERS: Duration = Duration::from_secs(15);
-/// How long the end may take in all.
+/// Maximum duration of the end.
 const END_LONGEST: Duration = Duration::from_secs(30);
 
 /// What ends a capture.
@@ -58,44 +59,44 @@ pub(crate) struct EndConditions {
     pub duration: Option<Duration>,
     /// When this command ends.
     pub child: Option<Child>,
-    /// When all processes that were given by pid have ended.
+    /// When all processes given by pid have ended.
     pub targets_end: bool,
     /// When the user quits the screen; set by its thread.
     pub left: Arc<AtomicBool>,
-    /// Notified once signals are handled: until then one would end the program at once.
+    /// Notified once signals are handled; before that, a signal would end the program at once.
     pub handles_signals: Option<Sender<()>>,
     /// Set at the end, to close the screen.
     pub stop_screen: Option<Arc<AtomicBool>>,
-    /// Who asks the flight recorder meanwhile, if there is one.
+    /// How profiles are requested from the flight recorder, if there is one.
     pub flight: Option<ProfileRequesters>,
     /// Whether SIGUSR2 begins a window of single events.
     pub traces_on_signal: bool,
-    /// What is done about findings.
+    /// Actions for findings.
     pub actions: Actions,
-    /// Where others ask something of the capture.
+    /// Socket for control requests.
     pub control: Option<ControlSocket>,
-    /// Which probes are attached when, and when that has been measured.
+    /// Switches probe sets and measures them, if requested.
     pub levels: Option<LevelSwitch>,
 }
 
 /// How a capture ended.
 #[derive(Debug)]
 pub(crate) struct CaptureEnd {
-    /// What was captured.
+    /// The result.
     pub finished: SessionResult,
-    /// How long it took.
+    /// Duration.
     pub elapsed: Duration,
     /// Exit code of the command, if there was one and it has ended.
     pub command: Option<u8>,
     /// A finding ended it, or would have.
     pub stopped_by_finding: bool,
-    /// A signal asked for the end.
+    /// A signal requested the end.
     pub signalled: bool,
-    /// What was measured with each set of probes, if they were switched.
+    /// Measurements per probe set, if sets were switched.
     pub levels: Option<LevelSwitch>,
 }
 
-/// Waits for the end of the capture, then stops and finishes it. `progress` is shown meanwhile.
+/// Waits for the end of the capture, then stops and finishes it. Shows `progress` meanwhile.
 ///
 /// # Errors
 /// The session failed. What was flushed is on disk.
@@ -111,7 +112,7 @@ pub(crate) fn until_end(
         .map_err(|error| Failure::io("the event loop", &error))?;
     let finisher = Finisher::start().map_err(|error| Failure::io("a thread for the end", &error))?;
     let ended = runtime.block_on(Run { capture, session, finisher, until, progress }.until_over());
-    // What did not end is not waited for here either.
+    // Unfinished tasks are not waited for here either.
     runtime.shutdown_background();
     ended
 }
@@ -129,7 +130,7 @@ impl Run {
         let failed = |error: io::Error| Failure::io("signals", &error);
         let mut signals = Signals::new().map_err(failed)?;
         let requests = Requests::new(&self.until).map_err(failed)?;
-        // Who waits for this may be gone, which is noticed elsewhere.
+        // The receiver may be gone, which is detected elsewhere.
         let _ = self.until.handles_signals.take().map(|waiting| waiting.send(()));
         let started = tokio::time::Instant::now();
         let command = self.wait(started, &mut signals, requests).await;
@@ -137,8 +138,9 @@ impl Run {
         self.finish(elapsed, command, &mut signals).await
     }
 
-    /// Waits for a signal, the end of the command, or whatever else ends the capture. Returns the exit code of a
-    /// command that has ended.
+    /// Waits for a signal, the command's end, or another end condition. Returns the exit code of a command that
+    /// has
+    /// ended.
     async fn wait(
         &mut self,
         started: tokio::time::Instant,
@@ -186,7 +188,7 @@ impl Run {
         }
     }
 
-    /// Looks at everything that is polled. Breaks at the end of the capture, as [`Self::wait`] returns.
+    /// Polls all sources. Breaks at the end of the capture, as [`Self::wait`] returns.
     fn tick(&mut self, started: tokio::time::Instant) -> ControlFlow<Option<u8>> {
         let status = self.session.status();
         if let Some(progress) = &mut self.progress {
@@ -213,7 +215,7 @@ impl Run {
         ControlFlow::Continue(())
     }
 
-    /// Does what is asked on the socket; true when that ends the capture.
+    /// Answers control requests; true when one ends the capture.
     fn answer_requests(&mut self, status: &Status, elapsed: Duration) -> bool {
         let Some(control) = &self.until.control else { return false };
         let flight = self.until.flight.as_ref().map(|flight| &flight.requests);
@@ -222,7 +224,7 @@ impl Run {
         control.answer_all(&mut CaptureControl { capture, session, flight, traces, status, elapsed })
     }
 
-    /// Attaches the next set of probes if it is time; true when all have been measured.
+    /// Attaches the next probe set when due; true when all have been measured.
     fn switch_level(&mut self) -> bool {
         let Some(levels) = &mut self.until.levels else { return false };
         let steps = self.session.ended_steps();
@@ -243,14 +245,14 @@ impl Run {
         }
     }
 
-    /// Asks for what is kept if the key of the screen was pressed since the last time.
+    /// Requests the kept data if the screen's key was pressed since the last call.
     fn pass_on_key(&self) {
         if self.until.flight.as_ref().is_some_and(|flight| flight.key.swap(false, Ordering::Relaxed)) {
             self.ask_for_kept(Trigger::Key);
         }
     }
 
-    /// Does what is to be done about findings; true when one ends the capture.
+    /// Acts on findings; true when one ends the capture.
     fn act_on_findings(&mut self) -> bool {
         let requests = self.until.actions.act(false);
         for notice in requests.notices {
@@ -265,7 +267,7 @@ impl Run {
         requests.stop
     }
 
-    /// Stops the capture, finishes the session, and waits for a command that is still running.
+    /// Stops the capture, finishes the session, and waits for a running command.
     async fn finish(
         self,
         elapsed: Duration,
@@ -281,7 +283,7 @@ impl Run {
         }
         session.set_cost(capture.cost());
         let early = capture.ended_early();
-        // A machine may be so busy that names take longer than an end may: what is not named then says so.
+        // On a busy machine, names may take longer than the end may; unnamed frames are marked as such.
         end_answers(Instant::now() + END_ANSWERS);
         let watch = session.watch();
         let detached = Arc::<AtomicBool>::default();
@@ -291,11 +293,11 @@ impl Run {
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
             progress.end(&finished.status);
         }
-        // What the last look at the whole profile found.
+        // Findings of the final run over the whole profile.
         for notice in until.actions.act(true).notices.into_iter().chain(until.actions.finish()) {
             super::note(&notice);
         }
-        // The end of a duration ends the capture, not the command.
+        // The duration ends the capture, not the command.
         if let (None, Some(child)) = (command, &mut until.child) {
             if matches!(child.try_wait(), Ok(None)) {
                 super::note(
@@ -322,7 +324,7 @@ impl Run {
     }
 }
 
-/// What is said of a capture that ended before its time.
+/// The error of a capture that ended early.
 fn ended_early(early: EarlyEnd) -> Failure {
     let hint = match early.because {
         EndCause::Defect(_) => "the data captured so far is intact and can be opened; please report this",
@@ -339,8 +341,9 @@ impl EndConditions {
     }
 }
 
-/// Waits for the end. A second signal, or a standstill, soon ends the waiting: what was flushed is whole, and whoever
-/// stopped the program must not wait for what may never come.
+/// Waits for the end. A second signal or a stall soon stops the waiting: flushed data is complete, and the user must
+/// not
+/// wait for something that may never come.
 async fn end_of<T>(
     work: impl Future<Output = T>,
     signals: &mut Signals,
@@ -354,7 +357,7 @@ async fn end_of<T>(
     let because = loop {
         tokio::select! {
             done = &mut work => return Ok(done),
-            // A first one may have been meant for the capture, which has just ended by itself.
+            // The first signal may have been meant for the capture, which has just ended.
             _ = signals.next() => match signals.came {
                 0 | 1 => {}
                 2 => signalled_again = Some(Instant::now()),
@@ -378,7 +381,7 @@ async fn end_of<T>(
         .hint("the data written so far is intact and can be opened; -v shows more"))
 }
 
-/// Waits for the command, or for a signal.
+/// Waits for the command or a signal.
 async fn wait_for_command(child: &mut Child, signals: &mut Signals) -> Option<u8> {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
@@ -390,7 +393,7 @@ async fn wait_for_command(child: &mut Child, signals: &mut Signals) -> Option<u8
                     terminate(child);
                     return None;
                 }
-                // Whoever signals twice does not want to wait for a command that takes no notice.
+                // After two signals, do not wait for a command that ignores them.
                 if signals.came >= 2 {
                     return None;
                 }
@@ -402,7 +405,7 @@ async fn wait_for_command(child: &mut Child, signals: &mut Signals) -> Option<u8
 
 fn terminate(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-        // It may have ended meanwhile, which is what was wanted.
+        // It may have ended already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }

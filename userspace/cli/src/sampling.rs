@@ -24,11 +24,11 @@ pub(crate) struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// Variables for a command.
+    /// The variables for a command.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let Some(period) = self.pc_sampling else { return Vec::new() };
         let mut variables = vec![(MODE_VARIABLE, self.mode().into())];
-        // Overrides what an outer profiler may have set.
+        // Overrides the setting of an outer profiler.
         variables.push((PERIOD_VARIABLE, period.to_string().into()));
         variables
     }

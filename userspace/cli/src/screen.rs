@@ -35,7 +35,7 @@ pub(crate) fn require_terminal() -> Result<(), Failure> {
 /// unusable.
 ///
 /// # Errors
-/// The thread that waits for signals could not be made.
+/// The thread that waits for signals could not be created.
 pub(crate) fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: io::Error| Failure::io("signals", &error);
@@ -47,7 +47,7 @@ pub(crate) fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
     let to_set = Arc::clone(&stop);
     let wait = move || {
         runtime.block_on(async {
-            // A signal that cannot be waited for keeps its default action.
+            // A signal that cannot be handled keeps its default action.
             let (Ok(terminate), Ok(hang_up), Ok(interrupt)) = (&mut terminate, &mut hang_up, &mut interrupt)
             else {
                 return;
@@ -67,7 +67,7 @@ pub(crate) fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
 /// Shows snapshots until the user quits, or `stop` is set.
 ///
 /// # Errors
-/// The terminal went away.
+/// The terminal was closed.
 pub(crate) fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::io("the terminal", &error);
     let (guard, mut screen) = Guard::take().map_err(failed)?;
@@ -76,7 +76,7 @@ pub(crate) fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<O
     outcome.map_err(failed)
 }
 
-/// Prints a snapshot on standard output: coloured on a terminal, plain text elsewhere.
+/// Prints a snapshot on standard output: colored on a terminal, plain text elsewhere.
 ///
 /// # Errors
 /// It could not be written.
@@ -91,7 +91,7 @@ pub(crate) fn print(
     } else {
         Palette::Plain
     };
-    // A file is UTF-8, whatever the locale.
+    // Files are UTF-8, whatever the locale.
     let signs = if tui.ascii || io::stdout().is_terminal() { tui.signs() } else { Charset::Unicode };
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let usual = RenderOptions::default();

@@ -53,7 +53,7 @@ pub(crate) struct StoredSelectionArgs {
 }
 
 impl StoredSelectionArgs {
-    /// The part of a profile that counts, and how to show it, with so many rows for each table.
+    /// The selected part of a profile and how to show it, with this many rows per table.
     pub(crate) fn selected(&self, shown: Selection, rows: usize) -> Selected {
         Selected { shown, filter: self.live.filter.clone(), path: self.path.clone(), rows }
     }
@@ -72,7 +72,7 @@ pub(crate) enum GroupBy {
     Stream,
 }
 
-/// The selection that the options ask for, of `metric` unless they name another.
+/// The selection from the options, of `metric` unless they name another.
 pub(crate) fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
     let view = match options.view {
         View::Full => view::View::Full,
@@ -82,11 +82,12 @@ pub(crate) fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
     Selection { view, ..Selection::of(options.metric.unwrap_or(metric)) }
 }
 
-/// The selection that the options ask for, of profiles: of what their timer measured unless they name a metric, and
-/// of the first metric that they have when they have no values of that.
+/// The selection from the options for profiles. Without a metric option, uses what their timer measured, or their
+/// first
+/// metric if they have no such values.
 ///
 /// # Errors
-/// The options name a metric that none of the profiles has, or one whose values have no sum.
+/// The named metric is in none of the profiles, or its values have no sum.
 pub(crate) fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
     if let Some(level) = options.metric.filter(|metric| !metric.adds_up()) {
         return Err(Failure::new(format_args!(
@@ -117,8 +118,9 @@ fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     failure.hint(format_args!("it has {}", names.join(", ")))
 }
 
-/// Refuses a filter and a query that let no stack of any profile through, given the parts of the profiles that they
-/// select: an empty answer would look like a healthy program. Names of `wholes` are proposed.
+/// Rejects a filter or query that matches no stack of any profile, given the selected parts: an empty result would
+/// look
+/// like a healthy program. Suggests names from `wholes`.
 ///
 /// # Errors
 /// All parts are empty.
@@ -150,7 +152,7 @@ pub(crate) fn require_matches(
     Err(failure.hint(format_args!("{language}; `deepctx-bpf report --all FILE` lists functions")))
 }
 
-/// What the timer of a capture measures.
+/// The metric that a capture's timer measures.
 pub(crate) fn measured(clock: Clock) -> Metric {
     match clock {
         Clock::CpuClock => Metric::CpuTime,
@@ -158,7 +160,7 @@ pub(crate) fn measured(clock: Clock) -> Metric {
     }
 }
 
-/// What stands at the root of each stack: processes, and below them the finest that was asked for.
+/// The root of each stack: processes, and below them the finest requested group.
 pub(crate) fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     let finest = [
         (GroupBy::Stream, view::GroupBy::Stream),
@@ -169,7 +171,8 @@ pub(crate) fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     asked.map_or(view::GroupBy::Process, |(_, group)| group)
 }
 
-/// The metrics by name. Those of single warp states and of the machine are too many for the help.
+/// Parses a metric name. Metrics of single warp states and of the machine are too many for the
+/// help.
 fn metrics() -> impl TypedValueParser<Value = Metric> {
     let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().contains(':'));
     PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())

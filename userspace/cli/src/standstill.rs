@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use deepctx_capture::cost::cpu_time;
 use deepctx_session::ProgressWatch;
 
-/// CPU time that shows that the end comes on: names of a large library and a large profile take their time.
+/// CPU time that counts as progress at the end: names of a large library and a large profile take time.
 const BUSY: Duration = Duration::from_millis(100);
 
-/// Notices that the pipeline stands still.
+/// Detects a stalled pipeline.
 pub(crate) struct Standstill {
     watch: ProgressWatch,
     /// CPU time counts as progress, too: nothing else uses any.
@@ -23,12 +23,12 @@ pub(crate) struct Standstill {
 }
 
 impl Standstill {
-    /// While the capture runs.
+    /// For a running capture.
     pub(crate) fn new(watch: ProgressWatch) -> Self {
         Self { watch, counts_cpu: false, seen: (0, 0), since: Instant::now(), reported: false }
     }
 
-    /// While it ends.
+    /// For the end of a capture.
     pub(crate) fn at_end(watch: ProgressWatch) -> Self {
         Self { counts_cpu: true, ..Self::new(watch) }
     }
@@ -38,7 +38,7 @@ impl Standstill {
         (self.watch.progress(), cpu.as_millis() / BUSY.as_millis())
     }
 
-    /// How long it has stood still, the first time that this exceeds a limit.
+    /// How long it has been stalled, the first time that this exceeds a limit.
     pub(crate) fn lasted(&mut self, limit: Duration) -> Option<Duration> {
         let seen = self.progress();
         if seen != self.seen {

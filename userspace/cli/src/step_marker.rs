@@ -6,7 +6,7 @@
 
 use deepctx_uprobes::UserRow;
 
-/// Reads the name of a range (`ProfilerStep#`) or a function of a library (`libmine.so*:train_step`).
+/// Parses the name of a range (`ProfilerStep#`) or a library function (`libmine.so*:train_step`).
 pub(crate) fn parse(text: &str) -> Result<String, String> {
     match python_function(text) {
         Some(function) => Err(format!(
@@ -39,12 +39,12 @@ pub(crate) fn library_function(marker: &str) -> Option<UserRow> {
         .then(|| UserRow::step_marker(library.to_owned(), function.to_owned()))
 }
 
-/// Those that are names of ranges.
+/// The markers that are range names.
 pub(crate) fn ranges(markers: &[String]) -> Vec<String> {
     markers.iter().filter(|marker| library_function(marker).is_none()).cloned().collect()
 }
 
-/// Whether this is the name of a library, or a glob of such names: `libmine.so*`, `/opt/app`.
+/// Whether this is a library name or a glob of such names: `libmine.so*`, `/opt/app`.
 fn is_library(name: &str) -> bool {
     let ends = |at: usize| name[at..].chars().next().is_none_or(|next| matches!(next, '.' | '*' | '?' | '['));
     let shared = name.match_indices(".so").any(|(at, suffix)| ends(at + suffix.len()));

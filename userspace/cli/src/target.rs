@@ -19,19 +19,19 @@ use super::record_args::TraceLevel;
 use super::step_marker;
 use super::user_rows::user_rows;
 
-/// What to capture, and what to call it.
+/// What to capture, and its description.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// For the capture.
+    /// Configuration of the capture.
     pub config: CaptureConfig,
-    /// For people: `python train.py (pid 4711)`.
+    /// Text for users: `python train.py (pid 4711)`.
     pub description: String,
 }
 
-/// What `live` captures.
+/// The target of `live`.
 ///
 /// # Errors
-/// Something that was named does not exist.
+/// A named target does not exist.
 pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
     let mut target = resolve(&arguments.target, &arguments.capture, None)?;
     arguments.flight.check(&arguments.capture)?;
@@ -41,10 +41,10 @@ pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
     Ok(target)
 }
 
-/// What `record` captures. The process of its command is added once it has one.
+/// The target of `record`. Its command's process is added once it exists.
 ///
 /// # Errors
-/// As of [`of_live`].
+/// As for [`of_live`].
 pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = (!words.is_empty()).then(|| words.join(" "));
@@ -89,7 +89,7 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     Ok(Target { config, description })
 }
 
-/// The processes that the options select: all of them when they select none and no command is to be started.
+/// The selected processes: all if the options select none and there is no command to start.
 pub(crate) fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets> {
     let pids = Some(arguments.pid.clone()).filter(|pids| !pids.is_empty()).map(Targets::Pids);
     let mut targets: Vec<Targets> = pids.into_iter().collect();
@@ -129,7 +129,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
     Ok(Target { config, description })
 }
 
-/// The rows of the user's file, and one for each step marker that is a library's function.
+/// The rows of the user's probe file, and one for each step marker that is a library function.
 fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
     let listed = capture.probe_file.as_deref().map(user_rows).transpose()?.unwrap_or_default();
     let mut rows = if capture.no_gpu { Vec::new() } else { listed };
@@ -139,15 +139,15 @@ fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
     Ok(rows)
 }
 
-/// Fails if one of the processes that are named by their ids is none.
+/// Fails if a process id given by the user is invalid.
 ///
 /// # Errors
-/// There is no such process, or it is a thread.
+/// The process does not exist, or the id is a thread's.
 pub(crate) fn check_processes(target: &TargetArgs) -> Result<(), Failure> {
     target.pid.iter().try_for_each(|pid| describe(*pid).map(drop))
 }
 
-/// The targets in words.
+/// Describes the targets.
 fn description(target: &TargetArgs, command: Option<&str>) -> Result<String, Failure> {
     let mut words: Vec<String> = command.into_iter().map(str::to_owned).collect();
     for pid in &target.pid {
@@ -160,7 +160,7 @@ fn description(target: &TargetArgs, command: Option<&str>) -> Result<String, Fai
     Ok(if all { "the whole system".into() } else { words.join(", ") })
 }
 
-/// A process in words, if it is one.
+/// Describes a process.
 fn describe(pid: u32) -> Result<String, Failure> {
     let no_such = || {
         Failure::new(format_args!("no process with pid {pid}"))
@@ -177,7 +177,7 @@ fn describe(pid: u32) -> Result<String, Failure> {
     Ok(format!("{} (pid {pid})", command_line(pid)))
 }
 
-/// The command line of a process, shortened; its name in brackets when it has none.
+/// A process's command line, shortened; its name in brackets when it has none.
 fn command_line(pid: u32) -> String {
     const LONGEST: usize = 80;
     /// Enough for the longest that is shown, whatever its folder.
@@ -225,7 +225,7 @@ mod tests {
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
             .join()
             .unwrap();
-        // The thread has ended, or it is recognised as one; either way it is no process.
+        // The thread has ended or is recognized as a thread; either way it is no process.
         assert!(describe(thread).is_err());
     }
 }

@@ -10,7 +10,7 @@ use super::failure::{Completion, Failure, open_failure};
 use super::options::{TextOrJson, TimeRange, TimelineArgs};
 use super::output;
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// A file is no trace, or the output could not be written.

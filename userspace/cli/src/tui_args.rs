@@ -62,7 +62,7 @@ pub(crate) enum TabName {
 }
 
 impl TuiArgs {
-    /// The tab that opens.
+    /// The tab to open.
     pub(crate) fn tab(&self) -> Tab {
         match self.tab {
             TabName::Overview => Tab::Overview,
@@ -75,12 +75,12 @@ impl TuiArgs {
         }
     }
 
-    /// The characters of a view on a terminal.
+    /// The character set for a terminal view.
     pub(crate) fn signs(&self) -> Charset {
         if self.ascii { Charset::Ascii } else { Charset::detect(|name| std::env::var(name).ok()) }
     }
 
-    /// What is asked for, of what `selection` says.
+    /// The screen's initial request for this selection.
     pub(crate) fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
         let group_by = selection::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {

@@ -15,7 +15,7 @@ use super::failure::Failure;
 /// Reads a probe file.
 ///
 /// # Errors
-/// It cannot be read, or a row of it is wrong.
+/// It cannot be read, or one of its rows is invalid.
 pub(crate) fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
     let failed = |error: io::Error| Failure::io(path.display(), &error);
     let mut text = String::new();

@@ -25,13 +25,13 @@ use super::options::ViewArgs;
 use super::{open, screen, selection};
 use deepctx_session::Status;
 
-/// Finer than live snapshots, since each is made once.
+/// Finer than for live snapshots, since each is computed once.
 const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// It could not be opened or drawn.
+/// The profile could not be opened or drawn.
 pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut request = arguments.tui.request(
@@ -68,35 +68,35 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     Ok(Completion::Fully)
 }
 
-/// A snapshot of a whole profile, with findings of the rules of `settings`.
+/// A snapshot of a whole profile, with findings of the rules in `settings`.
 pub(crate) fn snapshot(profile: &Profile, header: Header, request: &Request, settings: Settings) -> Snapshot {
     StaticSnapshots { settings, ..StaticSnapshots::default() }.of(profile, header, request)
 }
 
-/// Snapshots of a profile that does not change.
+/// Snapshots of an unchanging profile.
 #[derive(Default)]
 struct StaticSnapshots {
     viewer: Viewer,
-    /// Drawn once: they do not depend on the request.
+    /// Computed once: they do not depend on the request.
     conclusions: Option<Arc<Conclusions>>,
     settings: Settings,
     trace: Trace,
 }
 
-/// Single events of a file, for the timeline.
+/// Individual events of a file, for the timeline.
 #[derive(Default)]
 enum Trace {
     /// The file has none.
     #[default]
     None,
-    /// It may have some: nobody looked yet.
+    /// It may have some; not read yet.
     Unread(PathBuf),
-    /// They were read.
+    /// Read events.
     Lanes(SharedLanes),
 }
 
 impl Trace {
-    /// The lanes, read when they are first asked for: a trace of many ranks takes seconds.
+    /// The lanes, read on first use: a trace of many ranks takes seconds.
     fn lanes(&mut self) -> Option<&SharedLanes> {
         if let Trace::Unread(path) = self {
             *self =
@@ -110,7 +110,7 @@ impl Trace {
 }
 
 impl StaticSnapshots {
-    /// Of a file that was opened; it may have single events, too.
+    /// For an opened file, which may also have individual events.
     fn of_file(path: &Path) -> Self {
         Self { trace: Trace::Unread(path.to_owned()), ..Self::default() }
     }
@@ -128,7 +128,7 @@ impl StaticSnapshots {
         snapshot
     }
 
-    /// Adds single events where they are asked for and the file has some, and what is concluded from a part of them.
+    /// Adds individual events, and conclusions from a part of them, if requested and the file has some.
     fn events(&mut self, request: &Request, snapshot: &mut Snapshot) {
         let range = match request.part {
             TabRequest::Events => None,
@@ -163,7 +163,7 @@ fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
         ..Status::default()
     };
     let header = status.header(&profile.meta, Duration::from_nanos(elapsed_ns), metric);
-    // What the capture cost is not stored.
+    // The capture's overhead is not stored.
     Header { overhead: None, ..header }
 }
 
@@ -176,7 +176,7 @@ struct StoredSnapshots {
 
 impl StoredSnapshots {
     fn new(mut snapshots: StaticSnapshots, opened: OpenedProfile) -> std::io::Result<Self> {
-        // One request for each change on the screen. Only the newest is worth an answer.
+        // One request per change on the screen; only the newest is answered.
         let (requests, received) = unbounded::<Request>();
         let (answer, answers) = bounded(1);
         std::thread::Builder::new().name("snapshots".into()).spawn(move || {
@@ -196,7 +196,7 @@ impl Snapshots for StoredSnapshots {
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
         if self.requested.as_ref() != Some(request) {
             self.requested = Some(request.clone());
-            // The thread lives as long as this value. Without it, there is no screen to answer.
+            // The thread lives as long as this value; once it ends, no screen waits for an answer.
             let _ = self.requests.send(request.clone());
         }
         self.answers

@@ -15,19 +15,19 @@ use deepctx_symbolizer::unwind_rows::builder;
 
 use super::failure::COULD_NOT_RUN;
 
-/// The arguments that ask for a worker. No sub-commands: users have no use for them.
+/// Arguments that start workers. No sub-commands: users have no use for them.
 const MEMORY_READER: &str = "memory-reader";
 const TABLE_BUILDER: &str = "table-builder";
 const SYMBOL_READER: &str = "symbol-reader";
 const GPU_READER: &str = "gpu-reader";
-/// Where the dynamic loader looks for libraries first. Where whoever starts this program must not choose that
-/// (set-user-id programs, those with capabilities of their own), the loader has taken it out of the environment.
+/// Library path of the dynamic loader. The loader removes it from the environment of programs with privileges
+/// (set-user-id, capabilities), whose caller must not choose it.
 const LIBRARY_FOLDERS: &str = "LD_LIBRARY_PATH";
 
-/// What a worker does until the profiler that started it ends.
+/// A worker's function, which runs until the profiler that started it ends.
 pub(crate) type ServeFn = fn() -> io::Result<()>;
 
-/// The worker that these arguments ask for.
+/// The worker that these arguments request.
 pub(crate) fn asked_for(arguments: &[OsString]) -> Option<ServeFn> {
     let [_, argument] = arguments else { return None };
     match argument.to_str()? {
@@ -41,12 +41,11 @@ pub(crate) fn asked_for(arguments: &[OsString]) -> Option<ServeFn> {
 
 /// Serves until the profiler that started it ends.
 pub(crate) fn run(serve: ServeFn) -> ExitCode {
-    // Nobody reads what it says. The profiler reports that it has no worker.
+    // Output would go nowhere. The profiler reports the missing worker.
     if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
 }
 
-/// From now on, memory of other processes is read, unwind tables are built, symbols are read, and GPUs are asked, by
-/// processes of their own.
+/// From now on, separate processes read other processes' memory, build unwind tables, read symbols, and query GPUs.
 pub(crate) fn install() {
     reader::install(|| worker(MEMORY_READER));
     builder::install(|| worker(TABLE_BUILDER));

@@ -13,19 +13,19 @@ use serde_json::json;
 
 use super::{ControlAnswer, ControlRequest};
 
-/// A running capture, as far as it can be changed.
+/// The parts of a running capture that can be changed.
 pub(crate) struct CaptureControl<'a> {
-    /// What samples.
+    /// The sampling side.
     pub capture: &'a mut Capture,
-    /// What makes a profile of it.
+    /// The session that builds the profile.
     pub session: &'a Session,
-    /// Asks the flight recorder, if there is one.
+    /// Sends requests to the flight recorder, if there is one.
     pub flight: Option<&'a FlightRequests>,
     /// Whether a window of single events can be requested.
     pub traces: bool,
-    /// How it is doing.
+    /// Current status.
     pub status: &'a Status,
-    /// Since its start.
+    /// Time since the start.
     pub elapsed: Duration,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for CaptureControl<'_> {
 }
 
 impl CaptureControl<'_> {
-    /// Does what is asked; what changes the capture is a notice, too.
+    /// Executes a request. A change of the capture is also shown as a notice.
     pub(super) fn carry_out(&mut self, request: ControlRequest) -> ControlAnswer {
         let answer = match request {
             ControlRequest::Status => return self.status(),

@@ -15,15 +15,15 @@ use super::super::failure::{Completion, Failure};
 use super::super::output;
 use super::ControlRequest;
 
-/// The answer of a capture comes within ten seconds.
+/// Timeout; a capture answers within ten seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of an answer.
+/// Maximum bytes of an answer.
 const ANSWER_MAX: u64 = 64 << 10;
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// Nobody listens, or the capture refuses.
+/// Nothing listens, or the capture refuses.
 pub(crate) fn run(arguments: &ControlArgs) -> Result<Completion, Failure> {
     let request = arguments.request.join(" ");
     ControlRequest::parse(&request).map_err(Failure::new)?;

@@ -19,19 +19,19 @@ pub(crate) use capture_control::CaptureControl;
 pub(crate) use client::run;
 pub(crate) use server::ControlSocket;
 
-/// Samples per second and CPU: as `--freq`.
+/// Samples per second and CPU, as for `--freq`.
 const FREQUENCIES: std::ops::RangeInclusive<u32> = 1..=10_000;
 
-/// What is asked of a capture.
+/// A request to a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlRequest {
-    /// How it is doing.
+    /// Report the status.
     Status,
     /// Sample this often, in Hz, from now on.
     Frequency(u32),
     /// Attach or detach the probes that have a budget.
     Probes(ProbeHold),
-    /// Write what the flight recorder keeps.
+    /// Write the data that the flight recorder keeps.
     Keep,
     /// Begin the window of single events.
     Trace,
@@ -39,7 +39,7 @@ pub(crate) enum ControlRequest {
     Stop,
 }
 
-/// The words for the state of probes.
+/// The arguments of `probes`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ProbeWord {
     On,
@@ -48,10 +48,10 @@ enum ProbeWord {
 }
 
 impl ControlRequest {
-    /// Reads one line.
+    /// Parses one line.
     ///
     /// # Errors
-    /// What was expected.
+    /// A description of the expected form.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -77,20 +77,20 @@ impl ControlRequest {
     }
 }
 
-/// What somebody sent, as it may be shown in a terminal.
+/// Received text, made safe for a terminal.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 40;
     deepctx_profile::frame::clean(text).chars().take(SHOWN_MAX).collect()
 }
 
-/// What a capture answers.
+/// A capture's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ControlAnswer {
-    /// It was done, or is being done, in a sentence.
+    /// Done or in progress, as a sentence.
     Done(String),
-    /// How the capture is doing.
+    /// The status of the capture.
     Status(Value),
-    /// It cannot be done, in a sentence.
+    /// Refused, as a sentence.
     Refused(String),
 }
 

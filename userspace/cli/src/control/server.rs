@@ -16,27 +16,27 @@ use super::super::failure::Failure;
 use super::socket::{NamedSocket, peer_user};
 use super::{CaptureControl, ControlAnswer, ControlRequest};
 
-/// Bytes of a request.
+/// Maximum bytes of a request.
 const REQUEST_MAX: u64 = 256;
-/// Requests of one connection.
+/// Maximum requests of one connection.
 const REQUESTS_MAX: usize = 1000;
-/// Requests that are answered before the capture looks at something else.
+/// Maximum requests answered per call.
 const AT_ONCE: usize = 16;
-/// How long is waited for the next bytes of a request, and for somebody to read an answer.
+/// Timeout for the next bytes of a request, and for the client to read an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the capture has to answer: it looks for requests ten times a second.
+/// How long the capture has to answer: it checks for requests ten times a second.
 const ANSWER_LONGEST: Duration = Duration::from_secs(10);
 
 /// A request that waits for its answer.
 #[derive(Debug)]
 struct PendingRequest {
-    /// What is asked.
+    /// The request.
     request: ControlRequest,
     answer: Sender<ControlAnswer>,
 }
 
 impl PendingRequest {
-    /// Answers it. Who asked may have gone.
+    /// Sends the answer. The client may have disconnected.
     fn answer(self, answer: ControlAnswer) {
         let _ = self.answer.send(answer);
     }
@@ -46,16 +46,16 @@ impl PendingRequest {
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     requests: Receiver<PendingRequest>,
-    /// Gone at the end, which ends the thread.
+    /// Dropped at the end, which ends the thread.
     socket: Option<NamedSocket>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlSocket {
-    /// Makes it.
+    /// Creates the socket.
     ///
     /// # Errors
-    /// There is something at that path, or no socket can be made there.
+    /// The path exists, or no socket can be created there.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::AddrInUse | std::io::ErrorKind::AlreadyExists => {
@@ -75,10 +75,10 @@ impl ControlSocket {
         Ok(Self { requests, socket: Some(socket), thread: Some(thread) })
     }
 
-    /// Answers the requests that wait; true when one of them ends the capture.
+    /// Answers pending requests; true when one of them ends the capture.
     pub(crate) fn answer_all(&self, capture: &mut CaptureControl<'_>) -> bool {
         let mut ends = false;
-        // One connection is served at a time, and its next request comes after the answer.
+        // One connection is served at a time; its next request follows the answer.
         for pending in self.requests.try_iter().take(AT_ONCE) {
             ends |= pending.request == ControlRequest::Stop;
             let answer = capture.carry_out(pending.request);
@@ -91,9 +91,10 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         drop(self.socket.take());
-        // Who waits for an answer gets none.
+        // Pending requests get no answer.
         self.requests = crossbeam_channel::never();
-        // It may still wait for somebody, for some seconds at most: the end of the capture does not wait for that.
+        // The thread may still wait for a client, for a few seconds at most; the end of the capture does not wait
+        // for it.
         drop(self.thread.take().filter(JoinHandle::is_finished).map(JoinHandle::join));
     }
 }
@@ -106,7 +107,7 @@ fn serve(listener: &UnixListener, ask: &Sender<PendingRequest>) {
     }
 }
 
-/// Answers one connection, request by request.
+/// Serves one connection, request by request.
 fn converse(connection: &UnixStream, ask: &Sender<PendingRequest>) -> std::io::Result<()> {
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
@@ -137,12 +138,12 @@ fn converse(connection: &UnixStream, ask: &Sender<PendingRequest>) -> std::io::R
     Ok(())
 }
 
-/// The permissions of the socket keep others out already; where a disk has one owner for all files, they do not.
+/// The socket's permissions already keep other users out, except on file systems with one owner for all files.
 fn may_ask(user: u32, own: u32) -> bool {
     user == 0 || user == own
 }
 
-/// What the capture says to a request.
+/// The capture's answer to a request.
 fn answered(request: ControlRequest, ask: &Sender<PendingRequest>) -> ControlAnswer {
     let ended = || ControlAnswer::Refused("the capture is ending".to_owned());
     let (answer, answers) = bounded(1);
@@ -158,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// What a connection receives that sends this.
+    /// What a connection receives after sending this.
     fn received(sent: &[u8]) -> String {
         let (mut client, server) = UnixStream::pair().unwrap();
         let (ask, requests) = bounded::<PendingRequest>(1);
@@ -168,7 +169,7 @@ mod tests {
                 pending.answer(ControlAnswer::Done(done));
             }
         });
-        // Who sends too much is cut off in the middle of it.
+        // A client that sends too much is disconnected midway.
         let served = thread::spawn(move || drop(converse(&server, &ask)));
         let (mut sender, sent) = (client.try_clone().unwrap(), sent.to_vec());
         let sending = thread::spawn(move || {

@@ -14,29 +14,30 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 use deepctx_storage::folder::Folder;
 
-/// Connections that may wait.
+/// Maximum pending connections.
 const WAITING_MAX: i32 = 8;
 
-/// A socket in a folder. Its name goes with it.
+/// A socket in a folder. Dropping it removes its name.
 #[derive(Debug)]
 pub(crate) struct NamedSocket {
     folder: Folder,
     name: OsString,
-    /// Device and inode, so that nothing else is removed.
+    /// Device and inode of the socket, so that no other file is removed.
     made: (u64, u64),
     listener: UnixListener,
 }
 
 impl NamedSocket {
-    /// Makes a socket to which only this user, and root, can connect.
+    /// Creates a socket to which only this user and root can connect.
     ///
     /// # Errors
-    /// There is something of that name, or it could not be made.
+    /// The name exists, or the socket could not be created.
     pub(crate) fn create(folder: Folder, name: &OsStr) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // The file gets the permissions that the socket has before it is bound: at no moment may others connect.
+        // Set before binding: the file inherits the permissions, so that others can never connect.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        // Names of sockets have 107 bytes at most; by the descriptor only that of the file counts.
+        // A socket path has at most 107 bytes; going through the descriptor, only the file name
+        // counts.
         let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_fd().as_raw_fd()));
         path.push(name);
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -50,10 +51,10 @@ impl NamedSocket {
         Ok(named)
     }
 
-    /// Takes connections. Whoever waits for one notices the end by an error.
+    /// Returns a listener. Its waiters get an error when the socket ends.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub(crate) fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -61,7 +62,7 @@ impl NamedSocket {
 
 impl Drop for NamedSocket {
     fn drop(&mut self) {
-        // Wakes who waits for a connection.
+        // Wakes threads that wait for a connection.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         let is_ours = |found: rustix::fs::Stat| (found.st_dev, found.st_ino) == self.made;
         if self.folder.stat(&self.name).is_ok_and(is_ours) {
@@ -70,10 +71,10 @@ impl Drop for NamedSocket {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The user at the other end of a connection.
 ///
 /// # Errors
-/// The system's.
+/// A system call failed.
 pub(crate) fn peer_user(connection: impl AsFd) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(connection)?.uid.as_raw())
 }

@@ -12,10 +12,10 @@ use deepctx_capture::doctor::{Check, Remedy};
 /// Runs one command. The error is a sentence.
 type Runner<'r> = &'r mut dyn FnMut(&[String]) -> Result<(), String>;
 
-/// Asks about each command on `out`, reads the answers from `input`, whose end is a no, and runs what is wanted.
+/// Asks about each command on `out`, reads answers from `input` (its end means no), and runs the confirmed ones.
 ///
 /// # Errors
-/// The question could not be printed, or the answer not be read.
+/// The question could not be printed, or the answer could not be read.
 pub(super) fn offer(
     checks: &[Check],
     input: &mut dyn BufRead,
@@ -43,12 +43,12 @@ pub(super) fn offer(
     Ok(())
 }
 
-/// Runs a command as root: at once where this process is root's, else below `sudo`.
+/// Runs a command as root: directly if this process is root, else through `sudo`.
 pub(super) fn as_root(words: &[String]) -> Result<(), String> {
     let sudo = (!rustix::process::geteuid().is_root()).then(|| "sudo".to_owned());
     let mut words = sudo.iter().chain(words);
     let program = words.next().ok_or("no command")?;
-    // What it prints must not stand within the list.
+    // Its output must not appear within the list.
     let status = Command::new(program).args(words).stdout(Stdio::null()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_ends_badly_or_is_not_there_is_a_sentence() {
         let run = |words: &[&str]| {
-            // As root there is no `sudo` before it.
+            // As root, without `sudo`.
             as_root(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
         };
         if !rustix::process::geteuid().is_root() {

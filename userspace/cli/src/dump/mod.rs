@@ -20,10 +20,10 @@ use crate::failure::{COULD_NOT_RUN, Completion, Failure};
 use crate::options::{DumpArgs, TextOrJson};
 use crate::{output, target, workers};
 
-/// Runs it. The exit code is 2 when none of the processes was there any more.
+/// Runs the command. The exit code is 2 when all processes had ended.
 ///
 /// # Errors
-/// A target is not there, a privilege is missing, or the output could not be written.
+/// A target does not exist, a privilege is missing, or the output could not be written.
 pub(crate) fn run(arguments: &DumpArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     workers::install();
@@ -50,7 +50,7 @@ fn read(arguments: &DumpArgs, config: &DumpConfig) -> Result<Dump, CaptureError>
     }
 }
 
-/// A dump of the whole machine must be asked for.
+/// Requires an explicit option for a dump of the whole machine.
 fn targets(arguments: &TargetArgs) -> Result<Vec<Targets>, Failure> {
     target::check_processes(arguments)?;
     let targets = target::targets(arguments, true);
@@ -99,20 +99,20 @@ fn write_process(process: &DumpedProcess, each: bool, out: &mut dyn Write) -> io
     Ok(())
 }
 
-/// Threads with equal states, waits and stacks, the largest group first; of equal size, in the order of thread ids.
+/// Groups threads with equal states, waits and stacks: the largest group first, equal sizes by thread id.
 fn groups(process: &DumpedProcess, each: bool) -> Vec<Vec<&DumpedThread>> {
     let mut groups = grouped(process.threads.iter().collect(), |thread| alike(thread, each));
     groups.sort_rows_by_key(|group| std::cmp::Reverse(group.len()));
     groups
 }
 
-/// What threads that stand there once have in common. Without a stack nothing says that two are alike.
+/// The key of threads that are shown once. Threads without a stack are never merged.
 fn alike(thread: &DumpedThread, each: bool) -> impl Hash + Eq {
     let alone = (each || thread.no_stack.is_some()).then_some(thread.tid);
     (thread.state, thread.wait.as_ref().map(Wait::kind), &thread.frames, alone)
 }
 
-/// Groups of equal keys, in the order of the first of each.
+/// Groups of equal keys, ordered by the first member of each.
 fn grouped<T: Copy, K: Hash + Eq>(all: Vec<T>, key: impl Fn(T) -> K) -> Vec<Vec<T>> {
     let mut groups: Vec<Vec<T>> = Vec::new();
     let mut by_key = HashMap::new();
@@ -139,7 +139,7 @@ fn write_group(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
     write_stack(group, out)
 }
 
-/// What threads at one place do, and the stack of the first of them.
+/// State of the threads at one place, and the stack of the first of them.
 fn write_stack(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
     let [first, others @ ..] = group else { return Ok(()) };
     write!(out, "{}", first.state.words())?;
@@ -162,7 +162,7 @@ fn write_stack(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Names and ids of the first of some threads or processes.
+/// Names and ids of the first few threads or processes.
 fn ids<'n>(all: impl ExactSizeIterator<Item = (&'n str, u32)>) -> String {
     const SHOWN: usize = 4;
     let more = if all.len() > SHOWN { ", …" } else { "" };
@@ -170,14 +170,14 @@ fn ids<'n>(all: impl ExactSizeIterator<Item = (&'n str, u32)>) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// How long they have been off their CPUs: from the shortest to the longest time.
+/// Off-CPU times, from the shortest to the longest.
 fn off_cpu(group: &[&DumpedThread]) -> Option<String> {
     let times = || group.iter().filter_map(|thread| thread.off_cpu_ns);
     let (shortest, longest) = (duration(times().min()?), duration(times().max()?));
     Some(if shortest == longest { shortest } else { format!("{shortest} to {longest}") })
 }
 
-/// What they wait for, if it is one and the same; else what the first waits for, as an example.
+/// What they wait for if all wait for the same; else the first one's wait as an example.
 fn wait(group: &[&DumpedThread]) -> Option<String> {
     let first = group.first()?.wait.as_ref()?;
     let others = group.iter().filter(|thread| thread.wait.as_ref() != Some(first)).count();

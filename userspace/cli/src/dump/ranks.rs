@@ -13,14 +13,14 @@ use deepctx_session::dump::{Dump, DumpedFrame, DumpedJob, DumpedProcess, DumpedT
 
 use super::{alike, counted, grouped, ids, write_stack};
 
-/// A thread, and the process that it is of.
+/// A thread with its process.
 type ThreadOfProcess<'d> = (&'d DumpedProcess, &'d DumpedThread);
 
 pub(super) fn text(dump: &Dump, job: &DumpedJob, each: bool, out: &mut dyn Write) -> io::Result<()> {
     let mains: Vec<&DumpedProcess> =
         dump.processes.iter().filter(|process| process.is_main_of_rank).collect();
     let (here, mut places) = (counted_ranks(&mains), places(&mains));
-    // Those that differ are why somebody looks.
+    // Outliers are what users look for.
     places.sort_rows_by_key(Vec::len);
     let found = match (places.len(), mains.len()) {
         (0, _) => ", no main thread was read".to_owned(),
@@ -51,7 +51,7 @@ fn counted_ranks(mains: &[&DumpedProcess]) -> String {
     counted(ranks.len() as u64, "rank")
 }
 
-/// Main threads by their places, in the order of their ranks.
+/// Main threads by place, in rank order.
 fn places<'d>(mains: &[&'d DumpedProcess]) -> Vec<Vec<ThreadOfProcess<'d>>> {
     let main_thread = |process: &&'d DumpedProcess| {
         let thread = process.threads.iter().find(|thread| thread.tid == process.pid)?;
@@ -59,18 +59,18 @@ fn places<'d>(mains: &[&'d DumpedProcess]) -> Vec<Vec<ThreadOfProcess<'d>>> {
     };
     let mut of: Vec<ThreadOfProcess<'d>> = mains.iter().filter_map(main_thread).collect();
     of.sort_rows_by_key(|(process, _)| process.rank);
-    // Without a stack nothing says that two are alike.
+    // Threads without a stack are never merged.
     grouped(of, |(process, thread)| (place(&thread.frames), thread.no_stack.map(|_| process.pid)))
 }
 
-/// The frames that say where a thread is.
+/// The frames that identify a thread's place.
 fn place(frames: &[DumpedFrame]) -> Vec<&DumpedFrame> {
     let is_python = |frame: &&DumpedFrame| frame.kind == "python" && frame.role == FrameRole::Code;
     let python: Vec<&DumpedFrame> = frames.iter().filter(is_python).collect();
     if python.is_empty() { frames.iter().collect() } else { python }
 }
 
-/// Threads with equal states, waits and stacks, the largest group first.
+/// Groups threads with equal states, waits and stacks, the largest group first.
 fn groups(threads: Vec<ThreadOfProcess<'_>>, each: bool) -> Vec<Vec<ThreadOfProcess<'_>>> {
     let mut groups = grouped(threads, |(_, thread)| alike(thread, each));
     groups.sort_rows_by_key(|group| std::cmp::Reverse(group.len()));
@@ -129,7 +129,7 @@ mod tests {
     use super::super::tests::{frame, thread};
     use super::*;
 
-    /// `RANK PID:PLACE` a process: its main thread at a line of Python, and a thread that sleeps in a pool.
+    /// `RANK PID:PLACE` for each process: a main thread at a Python line, and a sleeping pool thread.
     fn dump(processes: &[(u32, u32, u32)]) -> Dump {
         let process = |&(rank, pid, line): &(u32, u32, u32)| {
             let native = format!("poll_{pid}");

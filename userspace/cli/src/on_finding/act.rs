@@ -19,10 +19,10 @@ use rustix::process::{Pid, kill_process};
 use super::super::command_user::CommandUser;
 use super::{Action, FindingAction, PendingFindings};
 
-/// How long the end of a recording waits for commands that were started.
+/// How long the end of a recording waits for started commands.
 const END_LONGEST: Duration = Duration::from_secs(5);
 
-/// What a capture is to do about a finding: what cannot be done here.
+/// What the capture has to do about a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests {
     /// Have the flight recorder write what it keeps.
@@ -31,26 +31,26 @@ pub(crate) struct Requests {
     pub trace: bool,
     /// End the capture.
     pub stop: bool,
-    /// What to tell the user.
+    /// Notices for the user.
     pub notices: Vec<String>,
 }
 
-/// Acts on what was found.
+/// Runs the actions for findings.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
     on: Vec<FindingAction>,
     found: PendingFindings,
-    /// Who gets signals.
+    /// Processes that get signals.
     pids: Vec<u32>,
-    /// Whose rights commands have: `--user`, else of who called sudo.
+    /// The user that commands run as: `--user`, else the caller of sudo.
     user: Option<String>,
     running: Vec<(String, Child)>,
-    /// A finding asked for the end.
+    /// A finding ended the capture.
     pub stopped: bool,
 }
 
 impl Actions {
-    /// Acts on what `found` brings, by the places of these options.
+    /// Acts on what `found` delivers, by index into these options.
     pub(crate) fn new(
         on: Vec<FindingAction>,
         found: PendingFindings,
@@ -60,7 +60,7 @@ impl Actions {
         Actions { on, found, pids, user, running: Vec::new(), stopped: false }
     }
 
-    /// Acts on what was found since the last time. When the capture is over, no window can begin any more.
+    /// Acts on findings since the last call. After the capture, no window can begin any more.
     pub(crate) fn act(&mut self, is_over: bool) -> Requests {
         let mut requests = Requests::default();
         for (place, finding) in self.found.take() {
@@ -92,7 +92,7 @@ impl Actions {
 
     fn signal(&self, signal: rustix::process::Signal) -> io::Result<()> {
         let pids = self.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
-        // One that has ended keeps the signal from none of the others.
+        // A process that has ended does not keep the others from getting the signal.
         let mut outcome = Ok(());
         for pid in pids {
             outcome = kill_process(pid, signal).map_err(io::Error::from).and(outcome);
@@ -110,7 +110,7 @@ impl Actions {
         let user = CommandUser::choose(self.user.as_deref());
         if let Some(user) = user.map_err(|failure| io::Error::other(failure.to_string()))? {
             user.set_environment(&mut command);
-            // SAFETY: between fork and exec `enter` makes system calls alone and allocates nothing.
+            // SAFETY: between fork and exec, `enter` only makes system calls and allocates nothing.
             unsafe { command.pre_exec(move || user.enter()) };
         }
         command
@@ -122,7 +122,7 @@ impl Actions {
         Ok(())
     }
 
-    /// Says which commands failed that have ended.
+    /// Reports ended commands that failed.
     fn reap(&mut self, notices: &mut Vec<String>) {
         self.running.retain_mut(|(text, child)| match child.try_wait() {
             Ok(None) => true,
@@ -136,7 +136,7 @@ impl Actions {
         });
     }
 
-    /// Waits for commands that still run, as long as a recording may take to end. What there is to tell of them.
+    /// Waits for running commands, as long as a recording's end may take. Returns notices about them.
     pub(crate) fn finish(&mut self) -> Vec<String> {
         let (began, mut notices) = (Instant::now(), Vec::new());
         loop {

@@ -19,22 +19,22 @@ use super::failure::Failure;
 pub(crate) use act::Actions;
 pub(crate) use rule_watcher::{PendingFindings, RuleWatcher};
 
-/// What is done when a rule finds something.
+/// What to do when a rule has a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// What the flight recorder keeps is written.
+    /// Write the data that the flight recorder keeps.
     Keep,
-    /// Single events are recorded from now on.
+    /// Record individual events from now on.
     Trace,
-    /// The capture ends, with exit code 1.
+    /// End the capture with exit code 1.
     Stop,
-    /// The targets get this signal.
+    /// Send this signal to the targets.
     Signal(Signal),
-    /// A shell runs this command.
+    /// Run this command in a shell.
     Run(String),
 }
 
-/// Signals that `signal:` names.
+/// Signals that `signal:` accepts.
 const SIGNALS: [(&str, Signal); 7] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -87,9 +87,9 @@ impl fmt::Display for Action {
 /// One `--on-finding`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FindingAction {
-    /// Which findings.
+    /// The findings to match.
     pub condition: FailCondition,
-    /// What is done at the first of them.
+    /// The action on the first match.
     pub action: Action,
 }
 
@@ -113,21 +113,21 @@ impl fmt::Display for FindingAction {
     }
 }
 
-/// What actions need of a capture.
+/// Features of a capture that actions need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ActionNeeds {
-    /// It keeps the last part.
+    /// It has a flight recorder.
     pub keeps: bool,
-    /// It records single events on request.
+    /// It records individual events on request.
     pub traces: bool,
-    /// It has targets that are known by their ids.
+    /// It has targets with known ids.
     pub has_targets: bool,
 }
 
-/// Those of the rules that actions wait for.
+/// The settings of the rules that actions wait for.
 ///
 /// # Errors
-/// There is no such rule, or an action lacks what it needs.
+/// A rule does not exist, or an action needs a feature that is missing.
 pub(crate) fn settings(
     mut settings: Settings,
     on: &[FindingAction],
@@ -153,7 +153,7 @@ pub(crate) fn settings(
     Ok(settings)
 }
 
-/// A line for each finding.
+/// One line per finding.
 pub(crate) fn lines(found: &Findings) -> Vec<String> {
     if found.findings.is_empty() {
         let unchecked = found.checks.len() - found.checked();

@@ -12,19 +12,19 @@ use deepctx_session::{Sink, SinkError, State};
 
 use super::super::fail_on::FailCondition;
 
-/// Rules take at most one part in so many of one CPU.
+/// Rules use at most 1/`TIME_SHARE` of one CPU.
 const TIME_SHARE: u32 = 100;
-/// Shortest time between two runs of the rules.
+/// Minimum time between two runs of the rules.
 const EVERY: Duration = Duration::from_secs(2);
-/// The first run: what a program does in its first seconds says little of it.
+/// Time of the first run: a program's first seconds are not typical.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// What was found and not acted on: at most one finding for each `--on-finding`, by its place among them.
+/// Findings not acted on yet: at most one per `--on-finding`, with the option's index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingFindings(Arc<Mutex<Vec<(usize, Finding)>>>);
 
 impl PendingFindings {
-    /// Takes what was found since the last time.
+    /// Takes the findings since the last call.
     pub(crate) fn take(&self) -> Vec<(usize, Finding)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -34,7 +34,7 @@ impl PendingFindings {
 #[derive(Debug)]
 pub(crate) struct RuleWatcher {
     settings: Settings,
-    /// What is looked for, until it is found.
+    /// Conditions that are still pending.
     conditions: Vec<Option<FailCondition>>,
     found: PendingFindings,
     next: Option<Instant>,
@@ -112,7 +112,7 @@ mod tests {
              P python3-7 / y /a/t.py:step:31 / n work@libmkl.so 600000000",
         )
         .unwrap();
-        // A sample for each millisecond.
+        // One sample per millisecond.
         let cells: Vec<_> =
             hot.tree.cells(Metric::CpuTime).map(|(node, cell)| (node, cell.sum / 1_000_000)).collect();
         for (node, samples) in cells {

@@ -14,13 +14,13 @@ use crate::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None under `nohup`.
+    /// `None` under `nohup`.
     hang_up: Option<Signal>,
-    /// How many came.
+    /// Number of signals received.
     pub(super) came: u32,
 }
 
-/// Which end a signal asks for.
+/// The kind of end that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     Interrupt,
@@ -48,7 +48,7 @@ impl Signals {
     }
 }
 
-/// Waits for a signal; for ever where it is not waited for.
+/// Waits for a signal; never returns if it is not handled.
 pub(super) async fn came(signal: &mut Option<Signal>) -> bool {
     match signal {
         Some(signal) => signal.recv().await.is_some(),
@@ -56,9 +56,9 @@ pub(super) async fn came(signal: &mut Option<Signal>) -> bool {
     }
 }
 
-/// Signals that ask for something; each is none where nothing answers it.
+/// Request signals; `None` where nothing handles them.
 pub(super) struct Requests {
-    /// Asks the flight recorder for what is kept.
+    /// Requests the data that the flight recorder keeps.
     pub(super) write_kept: Option<Signal>,
     /// Begins a window of single events.
     pub(super) begin_trace: Option<Signal>,
@@ -80,11 +80,11 @@ impl Requests {
     }
 }
 
-/// Whether the program was started to outlive the terminal.
+/// Whether the program was started to survive the terminal.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored =
         status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    // Bit n stands for signal n + 1, and SIGHUP is 1.
+    // Bit n is signal n + 1; SIGHUP is 1.
     ignored.is_some_and(|ignored| ignored & 1 != 0)
 }

@@ -18,18 +18,18 @@ use crate::failure::Failure;
 use crate::target::Target;
 use crate::{debuginfod, selection, step_marker};
 
-/// Who takes what a session makes.
+/// Consumers of a session's results.
 #[derive(Debug, Default)]
 pub(crate) struct SessionSinks {
-    /// Consumers of its results.
+    /// Sinks of its records.
     pub sinks: Vec<Box<dyn Sink>>,
-    /// Takes single events, and which.
+    /// The sink of individual events, and which to record.
     pub trace: Option<(TraceSink, pipeline::TraceWindow)>,
-    /// Keeps the last part and writes it on request.
+    /// Keeps recent data and writes it on request.
     pub flight_recorder: Option<FlightOptions>,
 }
 
-/// Starts the session of a capture, as the options say.
+/// Starts the session of a capture with these options.
 ///
 /// # Errors
 /// The pipeline's thread cannot be started.
@@ -69,8 +69,8 @@ pub(crate) fn start_session(
         .map_err(|error| Failure::io("the thread of the pipeline", &error))
 }
 
-/// When single events are recorded, as the pipeline takes it; `starts`: the program starts with the capture, and has
-/// imports and a model to load before there is anything to be seen.
+/// Converts a trace window to the pipeline's form. `starts`: the program starts with the capture, and first has to
+/// import modules and load a model.
 pub(crate) fn window(window: TraceWindow, starts: bool) -> pipeline::TraceWindow {
     match window {
         TraceWindow::First(time) if starts => pipeline::TraceWindow::FromWork(nanoseconds(time)),
@@ -85,7 +85,7 @@ fn nanoseconds(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What a profile stores about a capture before it begins.
+/// The metadata that a profile stores before the capture begins.
 pub(crate) fn meta(target: &Target) -> Meta {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
