@@ -54,7 +54,7 @@ pub enum OpenError {
         /// Version of the program that wrote it, if stated.
         writer: Option<String>,
     },
-    /// It has a version that is no longer read.
+    /// Its version is no longer supported.
     #[error("`{path}` has profile format {found}, but this program reads format {}", supported.major)]
     OlderMajor {
         /// The profile.
@@ -90,7 +90,7 @@ pub enum NotAProfile {
     /// It is neither a folder nor one of our files.
     #[error("it is neither a folder nor a packed one")]
     NeitherFolderNorFile,
-    /// The file that every profile has is missing.
+    /// A file that every profile has is missing.
     #[error("it has no `{0}`")]
     WithoutFile(&'static str),
     /// That file has another format.
@@ -101,7 +101,7 @@ pub enum NotAProfile {
         /// The format that it states.
         format: String,
     },
-    /// No events in time were recorded.
+    /// No individual events were recorded.
     #[error("the profile has no events in time: record it with `--trace 10s`")]
     WithoutTrace,
     /// The list of the trace's files is damaged.
@@ -116,7 +116,7 @@ pub enum NotAProfile {
         version: u64,
         /// The known format.
         known: &'static str,
-        /// The newest version of it that is known.
+        /// Its newest supported version.
         newest: u64,
     },
     /// The trace is larger than the limit.
@@ -158,7 +158,7 @@ pub enum NotAProfile {
 }
 
 impl OpenError {
-    /// What the user can do about it, if anything.
+    /// A hint for the user, if any.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             OpenError::NotFound { .. } => {

@@ -21,7 +21,7 @@ pub(crate) const SUMS: &str = "deepctx sums";
 /// The header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EventHeader {
-    /// In the order of the job.
+    /// In job order.
     #[serde(default)]
     pub(crate) ranks: Vec<RankHeader>,
     /// Rows of the file.
@@ -52,11 +52,11 @@ pub(crate) struct RankHeader {
     pub(crate) device_clock: Option<ClockOffset>,
 }
 
-/// Events of a lane that were lost.
+/// Lost events of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LostHeader {
     pub(crate) lane: String,
-    /// On the clock of the rank.
+    /// By the rank's clock.
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
     pub(crate) events: u64,
@@ -79,7 +79,7 @@ pub(crate) struct LaneHeader {
     /// Its ids (numbers or text) in Chrome's form.
     pub(crate) pid: String,
     pub(crate) tid: String,
-    /// Its number in Perfetto's form.
+    /// Its number in Perfetto's format.
     pub(crate) uuid: u64,
     /// Index of its rank in the list.
     pub(crate) rank: usize,

@@ -33,7 +33,7 @@ const NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Most nested folders removed with a profile. It has none, but a user may have added some.
 const DEPTH_MAX: usize = 8;
-/// How often another random name is tried.
+/// Maximum attempts at a random name.
 const NAMES_MAX: usize = 16;
 
 /// A directory held by a descriptor: it stays the same one wherever it is moved.
@@ -116,7 +116,7 @@ impl Folder {
         self.stat(name).is_ok()
     }
 
-    /// Whether `name` is still that folder.
+    /// Whether `name` still refers to that folder.
     pub fn holds(&self, name: &OsStr, folder: &Folder) -> bool {
         let same = |a: Stat, b: Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
         self.stat(name)
@@ -175,7 +175,7 @@ impl Folder {
     /// Its name is durable only after [`Folder::sync`].
     ///
     /// # Errors
-    /// It could not be written. Nothing of it is left then.
+    /// It could not be written. Nothing remains of it then.
     pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.begin()?;
         file.write_all(bytes)?;
@@ -186,15 +186,15 @@ impl Folder {
     /// Makes its names durable. Only for a folder that was created here.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.descriptor)?)
     }
 
-    /// Removes a file, or a link.
+    /// Removes a file or link.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }
@@ -202,7 +202,7 @@ impl Folder {
     /// Renames an entry to a random name, and returns it.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub fn set_aside(&self, name: &OsStr) -> io::Result<OsString> {
         let aside = random_name();
         self.rename(name, aside.as_ref(), OverwritePolicy::Keep)?;
@@ -233,7 +233,7 @@ impl Folder {
     /// is an empty folder.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub fn remove_folder(&self, name: &OsStr, folder: &Folder) -> io::Result<()> {
         self.remove_nested(name, folder, DEPTH_MAX)
     }
@@ -284,7 +284,7 @@ impl PartialFile<'_> {
     /// Waits until everything written is on disk.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }

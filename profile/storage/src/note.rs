@@ -16,16 +16,16 @@ pub enum Note {
     NewerMinor {
         /// Its version.
         found: FormatVersion,
-        /// The newest version that is known here.
+        /// The newest known version.
         known: FormatVersion,
     },
     /// The capture was cut short: everything after its last flush is missing.
     NotEndedWell,
-    /// One of its files could not be read; all others were.
+    /// One of its files could not be read; the others were.
     FileLeftOut {
         /// Name of the file in the profile.
         file: String,
-        /// The table that it belongs to.
+        /// Its table.
         table: String,
         /// The damage.
         damage: Damage,

@@ -14,7 +14,7 @@ use crate::note::Note;
 use crate::store::{self, StoredProfile};
 use crate::version::FormatVersion;
 
-/// A profile that was opened.
+/// An opened profile.
 #[derive(Debug)]
 pub struct OpenedProfile {
     /// The profile, with target, host and options in its `meta`. Unreadable parts are in its ledger as well.
@@ -39,7 +39,7 @@ impl OpenedProfile {
 pub enum FileFormat {
     /// Our own format, a folder.
     Folder(FormatVersion),
-    /// Our own format, in one file.
+    /// Our own format, one file.
     Packed(FormatVersion),
     /// Another tool's file.
     #[cfg(feature = "import")]
@@ -114,7 +114,7 @@ mod foreign {
         OpenedProfile { profile, elapsed, format: FileFormat::Imported(kind), notes }
     }
 
-    /// A folder with a trace for each rank: all of them in one profile.
+    /// Opens a folder with a trace per rank as one profile.
     pub(super) fn open_ranks(path: &Path) -> Result<OpenedProfile, OpenError> {
         let job = crate::traces::open_traces(&[path.to_owned()])?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{Gid, Uid};
 
-/// A user and a group that files are given to.
+/// The user and group to own created files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The user.

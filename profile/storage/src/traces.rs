@@ -78,7 +78,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The traces of another tool's file. Processes of one file have one clock.
+/// The traces of another tool's file. Processes of one file share a clock.
 fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError> {
     let bytes = read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
     let (mut traces, _) =
@@ -101,7 +101,7 @@ fn is_ours(path: &Path) -> bool {
     store::is_packed(path) || path.is_dir()
 }
 
-/// The traces of a capture with `--trace`, one for each process; all of them have its clock.
+/// The traces of a capture with `--trace`, one per process; all share its clock.
 fn open_ours(
     path: &Path,
     domain: u32,

@@ -9,7 +9,7 @@ use std::fmt;
 /// Version of the format of a stored profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FormatVersion {
-    /// Raised when older programs would misread a profile: they refuse it.
+    /// Raised when older programs would misread a profile; they refuse it.
     pub major: u64,
     /// Raised with additions that older programs may ignore.
     pub minor: u64,

@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 /// Bytes of one buffer: about a thousand records. CUPTI advises megabytes, but larger buffers delay records and cost
 /// much memory with many threads.
 pub(crate) const BYTES: usize = 256 << 10;
-/// Maximum number of buffers, 64 MiB together. Beyond it, CUPTI counts the records that it drops; they
-/// are reported.
+/// Maximum number of buffers, 64 MiB together. Beyond it, CUPTI counts the records that it drops; they are reported.
 const COUNT_MAX: usize = 256;
 /// Empty buffers kept for reuse.
 const SPARE_MAX: usize = 8;

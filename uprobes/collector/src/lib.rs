@@ -42,7 +42,6 @@ fn gains_privileges() -> bool {
 
 /// Keeps a panic from unwinding into code of the driver.
 fn guard(body: impl FnOnce()) {
-    // State left behind by a panic is only accessed through atomics and locks that ignore
-    // poisoning.
+    // State left behind by a panic is only accessed through atomics and locks that ignore poisoning.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
 }

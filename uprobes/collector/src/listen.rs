@@ -25,14 +25,12 @@ const POLL: Duration = Duration::from_millis(100);
 const CLOCK: Duration = Duration::from_secs(1);
 /// How often to retry when another tool uses CUPTI.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long `cuInit` waits for the profiler that started the program. It attaches its probes once it sees this
-/// library
+/// How long `cuInit` waits for the profiler that started the program. It attaches its probes once it sees this library
 /// mapped, milliseconds later.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(1);
 const ATTACH_POLL: Duration = Duration::from_millis(1);
 
-/// Starts the thread, once. Starts the collection first if the profiler that started the program
-/// listens.
+/// Starts the thread, once. Starts the collection first if the profiler that started the program listens.
 pub(crate) fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
@@ -55,8 +53,7 @@ fn recorder_lives() -> bool {
     pid.is_some_and(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Waits for the profiler's probes, then begins. CUPTI's threads must not take the program's
-/// signals.
+/// Waits for the profiler's probes, then begins. CUPTI's threads must not take the program's signals.
 fn first_collection() -> Status {
     let end = Instant::now() + ATTACH_TIMEOUT;
     while probe::listeners() == 0 && Instant::now() < end {

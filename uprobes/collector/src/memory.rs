@@ -12,8 +12,7 @@ const PAGE: usize = 4096;
 /// Set once the kernel has refused such reads altogether (a system call filter).
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Reads a NUL-terminated string of at most `into.len()` bytes. Returns its length, or `None` when it cannot be
-/// read.
+/// Reads a NUL-terminated string of at most `into.len()` bytes. Returns its length, or `None` when it cannot be read.
 pub(crate) fn text(address: u64, into: &mut [u8]) -> Option<usize> {
     if address < PAGE as u64 {
         return None;
@@ -32,8 +31,7 @@ pub(crate) fn text(address: u64, into: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Reads memory of this process through the kernel, which returns an error where a direct read
-/// would crash.
+/// Reads memory of this process through the kernel, which returns an error where a direct read would crash.
 fn read(from: usize, into: &mut [u8]) -> Option<()> {
     if REFUSED.load(Ordering::Relaxed) {
         return None;

@@ -15,8 +15,7 @@ use deepctx_common::samples::{Cubin, Sample, part};
 /// A counter that the kernel increments, alone in its page of the file.
 ///
 /// Because the kernel finds a counter by its file offset, in the first writable mapping of that page
-/// (`valid_ref_ctr_vma`, kernel/events/uprobes.c). The linker may put the end of one segment and the start of the
-/// next
+/// (`valid_ref_ctr_vma`, kernel/events/uprobes.c). The linker may put the end of one segment and the start of the next
 /// into one page, which is then mapped twice; until relocation is done, the first mapping may be writable as well. If
 /// the process loads this library while probes exist, the kernel would increment the wrong counter.
 #[repr(C)]
@@ -24,8 +23,7 @@ use deepctx_common::samples::{Cubin, Sample, part};
 #[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
 struct Counter(AtomicU16);
 
-/// Number of attached probes. The kernel counts them, since each probe names this as its reference counter. It must
-/// lie
+/// Number of attached probes. The kernel counts them, since each probe names this as its reference counter. It must lie
 /// in a writable part of the file, hence the section.
 #[unsafe(export_name = "deepctx_collector_listeners")]
 #[unsafe(link_section = ".probes")]

@@ -182,8 +182,7 @@ impl Collection {
         };
         self.cupti.register(self.subscriber, functions)?;
         self.enable_callbacks();
-        // First, so that devices are known before their work is reported. Without it they only have
-        // numbers.
+        // First, so that devices are known before their work is reported. Without it they only have numbers.
         let _ = match since {
             CollectionStart::DriverStart => self.cupti.enable(self.subscriber, DEVICES),
             CollectionStart::Now => self.cupti.enable_existing(self.subscriber, DEVICES),
@@ -228,8 +227,7 @@ impl Collection {
             (0, 1..) => {
                 sampling::begin(&self.cupti);
                 for id in OF_SAMPLES {
-                    // Without them, contexts are sampled at their next launch, and instructions have no
-                    // lines.
+                    // Without them, contexts are sampled at their next launch, and instructions have no lines.
                     let _ = self.cupti.enable_callback(self.subscriber, RESOURCE, id);
                 }
             }
@@ -327,8 +325,8 @@ impl Collection {
     /// Bytes of the record at `at`; `None` if it is invalid. Calls CUPTI once per kind, because a probe on CUPTI's
     /// next-record function reads records of other tools and must not take ours for theirs.
     fn size_of(&self, buffer: *mut u8, valid: usize, at: usize) -> Option<usize> {
-        // SAFETY: within the written bytes; records start with a four-byte kind, and CUPTI's buffers are larger
-        // than that.
+        // SAFETY: within the written bytes; records start with a four-byte kind, and CUPTI's buffers are larger than
+        // that.
         let kind = (valid - at >= 4).then(|| unsafe { buffer.add(at).cast::<u32>().read_unaligned() })?;
         let known = self.sizes.get(kind as usize);
         if let Some(size) = known.map(|size| size.load(Ordering::Relaxed)).filter(|size| *size > 0) {

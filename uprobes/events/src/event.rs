@@ -128,8 +128,7 @@ macro_rules! events {
     ($($number:literal $words:literal $family:ident($($event:tt)+);)*) => {
         impl Event {
             /// The number of the event in records and stored captures: the group in the upper byte, the detail in the
-            /// lower byte.
-            /// Numbers are append-only.
+            /// lower byte. Numbers are append-only.
             pub const fn number(self) -> u16 {
                 match self {
                     Self::Gpu(GpuCall::Transfer(TransferCall::Copy(direction, timing))) => {

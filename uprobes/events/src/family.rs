@@ -102,8 +102,7 @@ impl Family {
     }
 
     /// True when a file name belongs to this library: `libcuda.so.1`, `libcuda.so.550.163.01`, and the names that
-    /// wheels
-    /// give bundled copies (`libcudart-9335f6a2.so.12.9.79`).
+    /// wheels give bundled copies (`libcudart-9335f6a2.so.12.9.79`).
     pub fn is_named(self, file_name: &[u8]) -> bool {
         if self == Self::User {
             return false;

@@ -119,8 +119,7 @@ pub(crate) struct CaptureArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval(pub Option<Duration>);
 
-/// Bounds of the interval. Shorter ones cost more than they show: the kernel counts CPU time in
-/// ticks of 10 ms.
+/// Bounds of the interval. Shorter ones cost more than they show: the kernel counts CPU time in ticks of 10 ms.
 const SYSTEM_METRICS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
 fn system_metrics(text: &str) -> Result<Interval, String> {

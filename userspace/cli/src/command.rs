@@ -97,8 +97,7 @@ fn hold_before_exec(
     let hold = move || {
         let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
         rustix::io::write(&tell_pid, &pid.to_ne_bytes())?;
-        // The child also holds a copy of the write end; unless closed, the pipe would never reach its
-        // end.
+        // The child also holds a copy of the write end; unless closed, the pipe would never reach its end.
         // SAFETY: closes a descriptor number of this process; nothing in the child uses it any more.
         unsafe { libc::close(go) };
         let mut byte = [0];

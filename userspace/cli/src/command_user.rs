@@ -28,8 +28,7 @@ pub(crate) struct CommandUser {
 }
 
 impl CommandUser {
-    /// Variables in which `sudo` names its caller. The command does not get them, as it no longer runs under
-    /// `sudo`.
+    /// Variables in which `sudo` names its caller. The command does not get them, as it no longer runs under `sudo`.
     const VARIABLES_REMOVED: [&str; 4] = ["SUDO_COMMAND", "SUDO_GID", "SUDO_UID", "SUDO_USER"];
 
     /// The user of `--user`, else the caller of `sudo`; `None` when that is this process's user.

@@ -21,8 +21,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::options::{Command, OutputArgs};
 use super::out_of_memory;
 
-/// Requested Landlock ABI (Linux 6.12: signals and abstract sockets); older kernels apply what they
-/// support.
+/// Requested Landlock ABI (Linux 6.12: signals and abstract sockets); older kernels apply what they support.
 const LANDLOCK: ABI = ABI::V6;
 
 /// Capabilities that root keeps: recordings made under `sudo` belong to its caller, as do output files. Landlock
@@ -73,8 +72,7 @@ impl fmt::Display for MissingLimit {
 }
 
 impl Confinement {
-    /// For a command that opens files others may have made; `None` for commands that capture or
-    /// only communicate.
+    /// For a command that opens files others may have made; `None` for commands that capture or only communicate.
     pub(crate) fn of(command: &Command) -> Option<Self> {
         let files = Self::of_files;
         Some(match command {
@@ -122,8 +120,7 @@ impl Confinement {
         }
     }
 
-    /// Permanently confines this thread and the threads it will start; the memory limit applies to the process.
-    /// Returns
+    /// Permanently confines this thread and the threads it will start; the memory limit applies to the process. Returns
     /// the restrictions that the kernel did not apply.
     pub(crate) fn enter(&self) -> Vec<MissingLimit> {
         let mut missing = Vec::new();
@@ -174,8 +171,7 @@ impl Confinement {
     }
 }
 
-/// What must be writable for an output: the device itself, a file's folder, nothing for standard
-/// output.
+/// What must be writable for an output: the device itself, a file's folder, nothing for standard output.
 fn written(output: &Path) -> Vec<PathBuf> {
     if output == Path::new("-") {
         return Vec::new();

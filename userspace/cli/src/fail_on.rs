@@ -13,8 +13,7 @@ pub(crate) struct FailCondition {
 }
 
 impl FailCondition {
-    /// Parses `RULE` or `RULE:SEVERITY`. Whether the rule exists is checked once the rules file is
-    /// read.
+    /// Parses `RULE` or `RULE:SEVERITY`. Whether the rule exists is checked once the rules file is read.
     ///
     /// # Errors
     /// The severity does not exist.

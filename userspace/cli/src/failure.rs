@@ -104,8 +104,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Removes control characters: names come from other processes and files, and must not control the
-/// terminal.
+/// Removes control characters: names come from other processes and files, and must not control the terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

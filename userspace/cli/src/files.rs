@@ -27,8 +27,7 @@ const LOOKED_AT: usize = 8 << 10;
 pub(crate) struct Places {
     /// Whether process ids belong to running processes, so that their file system view can be used.
     pub running: bool,
-    /// Start of the capture, in nanoseconds since 1970 UTC: a file changed later is not the one that
-    /// ran.
+    /// Start of the capture, in nanoseconds since 1970 UTC: a file changed later is not the one that ran.
     pub began_ns: u64,
 }
 
@@ -136,8 +135,7 @@ fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
     Ok(SourceText::Lines { lines, changed: places.began_ns > 0 && modified_ns > places.began_ns })
 }
 
-/// Flags for files named by a process: a pipe or device must not block the thread or become our
-/// controlling terminal.
+/// Flags for files named by a process: a pipe or device must not block the thread or become our controlling terminal.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Opens a path as a process sees it: below its root, which neither links nor `..` can escape, and relative to its

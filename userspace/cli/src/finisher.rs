@@ -55,8 +55,7 @@ impl Finisher {
         Ok(Self(order))
     }
 
-    /// Stops and finishes the session. The result arrives through the channel, which closes on a
-    /// panic.
+    /// Stops and finishes the session. The result arrives through the channel, which closes on a panic.
     pub(crate) fn finish(self, finishing: FinishTask) -> oneshot::Receiver<SessionOutcome> {
         let (done, finished) = oneshot::channel();
         // If the thread has ended, its end of the channel is dropped.

@@ -133,8 +133,7 @@ impl LevelSwitch {
         Self { plan, state, round: 0, place: 0, steps, windows, failure: None }
     }
 
-    /// Takes the steps that ended since the last call, and whether probes with a budget are attached. Returns what
-    /// to
+    /// Takes the steps that ended since the last call, and whether probes with a budget are attached. Returns what to
     /// change now.
     pub(crate) fn advance(
         &mut self,
@@ -260,8 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// A program whose steps end once per tick. A step takes 10 ns, 1 more with samples and 5 more with probes,
-    /// and is
+    /// A program whose steps end once per tick. A step takes 10 ns, 1 more with samples and 5 more with probes, and is
     /// reported some ticks later.
     struct Program {
         now_ns: u64,

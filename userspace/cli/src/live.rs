@@ -132,8 +132,7 @@ fn watch(
         // Also set on a panic: otherwise no key could end the capture.
         let _leaving = DropFlag(left);
         defect_for_tests("screen");
-        // Once the screen is visible, the user may close the terminal; the program must be able to clean up
-        // first.
+        // Once the screen is visible, the user may close the terminal; the program must be able to clean up first.
         if signals_handled.recv().is_err() {
             return Ok(Outcome::Quit { save: false });
         }

@@ -12,8 +12,7 @@ use deepctx_profile::profile::Profile;
 const MOST: usize = 3;
 /// Maximum number of candidates per word.
 const OF_WORD: usize = 100;
-/// Characters of a word that are compared. A comparison takes time proportional to the product of
-/// both lengths.
+/// Characters of a word that are compared. A comparison takes time proportional to the product of both lengths.
 const WORD_MAX: usize = 48;
 /// Characters of a name that are compared.
 const NAME_MAX: usize = 160;

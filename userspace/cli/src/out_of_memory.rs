@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::failure::COULD_NOT_RUN;
 
-/// Whether the program ends when memory is exhausted. A capture continues where it can do without
-/// the memory.
+/// Whether the program ends when memory is exhausted. A capture continues where it can do without the memory.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 const SAID: &str = "error: memory: the input needs more memory than this command may use\n\

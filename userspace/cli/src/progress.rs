@@ -42,8 +42,7 @@ enum Form {
 }
 
 impl Progress {
-    /// A line on a terminal; elsewhere, lines only when `verbose`. `asked_ns`: start of the command in
-    /// nanoseconds of
+    /// A line on a terminal; elsewhere, lines only when `verbose`. `asked_ns`: start of the command in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     pub(crate) fn of_capture(verbose: bool, asked_ns: u64) -> Self {
         Self { asked_ns: Some(asked_ns).filter(|_| verbose), ..Self::new(verbose) }

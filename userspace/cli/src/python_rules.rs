@@ -22,8 +22,7 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::selection::StoredSelectionArgs;
 
-/// Timeout for the next line. The runner ends a rule after 10 s; reading the profile precedes the
-/// first.
+/// Timeout for the next line. The runner ends a rule after 10 s; reading the profile precedes the first.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Maximum bytes of all results: a rule may return a MiB.
 const ANSWERS_MAX: u64 = 256 << 20;

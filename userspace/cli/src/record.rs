@@ -331,8 +331,7 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
 
 /// The main cause of incomplete stacks, if there are many.
 fn main_gap(complete: Option<f64>, ledger: &Ledger) -> Option<String> {
-    /// Programs that end before they are read have incomplete stacks, and a machine may start many of
-    /// them.
+    /// Programs that end before they are read have incomplete stacks, and a machine may start many of them.
     const FEW: f64 = 0.2;
     let (end, stacks) =
         most_common_gap(ledger).filter(|_| complete.is_some_and(|share| share < 1.0 - FEW))?;

@@ -43,8 +43,7 @@ const COST_INTERVAL: Duration = Duration::from_millis(500);
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// How long the end may be stalled. A signal or `-d` must end the program, whatever a target did to it.
 const END_STANDSTILL: Duration = Duration::from_secs(5);
-/// How long the end may take after a second signal; it usually takes less, and nothing is lost. A third signal ends
-/// it
+/// How long the end may take after a second signal; it usually takes less, and nothing is lost. A third signal ends it
 /// at once.
 const SIGNALLED_AGAIN: Duration = Duration::from_secs(2);
 /// How long the end waits for symbol names.
@@ -138,8 +137,7 @@ impl Run {
         self.finish(elapsed, command, &mut signals).await
     }
 
-    /// Waits for a signal, the command's end, or another end condition. Returns the exit code of a command that
-    /// has
+    /// Waits for a signal, the command's end, or another end condition. Returns the exit code of a command that has
     /// ended.
     async fn wait(
         &mut self,
@@ -342,8 +340,7 @@ impl EndConditions {
 }
 
 /// Waits for the end. A second signal or a stall soon stops the waiting: flushed data is complete, and the user must
-/// not
-/// wait for something that may never come.
+/// not wait for something that may never come.
 async fn end_of<T>(
     work: impl Future<Output = T>,
     signals: &mut Signals,

@@ -31,8 +31,7 @@ pub(crate) fn require_terminal() -> Result<(), Failure> {
         .hint("add --once to print one snapshot as text, or use `record` and `report`"))
 }
 
-/// A flag that is set when a signal asks the program to end: a killed view would leave the terminal
-/// unusable.
+/// A flag that is set when a signal asks the program to end: a killed view would leave the terminal unusable.
 ///
 /// # Errors
 /// The thread that waits for signals could not be created.

@@ -82,8 +82,7 @@ pub(crate) fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
     Selection { view, ..Selection::of(options.metric.unwrap_or(metric)) }
 }
 
-/// The selection from the options for profiles. Without a metric option, uses what their timer measured, or their
-/// first
+/// The selection from the options for profiles. Without a metric option, uses what their timer measured, or their first
 /// metric if they have no such values.
 ///
 /// # Errors
@@ -118,8 +117,7 @@ fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     failure.hint(format_args!("it has {}", names.join(", ")))
 }
 
-/// Rejects a filter or query that matches no stack of any profile, given the selected parts: an empty result would
-/// look
+/// Rejects a filter or query that matches no stack of any profile, given the selected parts: an empty result would look
 /// like a healthy program. Suggests names from `wholes`.
 ///
 /// # Errors
@@ -171,8 +169,7 @@ pub(crate) fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     asked.map_or(view::GroupBy::Process, |(_, group)| group)
 }
 
-/// Parses a metric name. Metrics of single warp states and of the machine are too many for the
-/// help.
+/// Parses a metric name. Metrics of single warp states and of the machine are too many for the help.
 fn metrics() -> impl TypedValueParser<Value = Metric> {
     let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().contains(':'));
     PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())

@@ -10,7 +10,7 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 /// Writes its input as base64 (RFC 4648, with padding).
 pub(super) struct Base64<'o> {
     out: &'o mut dyn Write,
-    /// Bytes that do not make four letters yet.
+    /// Bytes that do not yet fill a group of four characters.
     rest: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl<'o> Base64<'o> {
         Self { out, rest: Vec::new() }
     }
 
-    /// Writes the last letters.
+    /// Writes the last characters.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.letters(true)
     }

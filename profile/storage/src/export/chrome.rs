@@ -30,7 +30,7 @@ use deepctx_profile::tree::NodeId;
 /// Writes the JSON document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let layout = outline.layout(source.selection.metric);
@@ -169,7 +169,7 @@ fn device_names(devices: &Devices) -> Vec<Value> {
     names
 }
 
-/// An activity, and the end of the arrow from its launch.
+/// An activity, with the end of the arrow from its launch.
 fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Result<()> {
     let event = &devices.events[number];
     let (line, activity, place) = (event.line, &event.activity, devices.place(&event.activity));
@@ -214,7 +214,7 @@ fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Res
     Ok(())
 }
 
-/// Trace tools distinguish copies from kernels by their names: `Memcpy HtoD`, `Memset`.
+/// Trace tools tell copies from kernels by names such as `Memcpy HtoD` and `Memset`.
 fn as_in_pytorch(kind: ActivityKind, name: &str) -> Cow<'_, str> {
     let moves = matches!(kind, ActivityKind::Copy | ActivityKind::Fill);
     match name.strip_prefix("mem").filter(|_| moves) {
@@ -256,7 +256,7 @@ fn python_caller(outline: &Outline<'_>, mut node: NodeId) -> Value {
     Value::Null
 }
 
-/// Nanoseconds as microseconds with three decimals. A binary fraction would lose some.
+/// Nanoseconds as microseconds with three decimals. A binary fraction would lose precision.
 struct Micros(u64);
 
 impl fmt::Display for Micros {

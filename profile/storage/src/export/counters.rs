@@ -16,7 +16,7 @@ pub(super) struct Counter {
     pub(super) pid: u32,
     /// Name: the metric, and the thread if threads are distinguished, or the part of the machine.
     pub(super) name: String,
-    /// Time since the capture began in nanoseconds, and the value from then on.
+    /// Nanoseconds since the start of the capture, with the value from then on.
     pub(super) steps: Vec<(u64, f64)>,
 }
 

@@ -13,10 +13,10 @@ use std::io::{self, Write};
 use super::outline::Outline;
 use super::{Source, kind_name};
 
-/// Writes the rows, with a head.
+/// Writes the rows with a header.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let inclusive: Vec<Vec<u64>> =

@@ -25,7 +25,7 @@ pub(super) struct LaunchSite {
     pub(super) caller: String,
     /// The thread that launched it; `None` if unknown.
     pub(super) thread: Option<(String, u32)>,
-    /// Grid and block sizes and the like.
+    /// Grid and block sizes and other launch attributes.
     pub(super) shape: Option<Shape>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Line {
     pub(super) pid: u32,
     pub(super) context: u32,
     pub(super) stream: u32,
-    /// 0, unless activities of the stream overlap.
+    /// 0 unless activities of the stream overlap.
     pub(super) nth: u32,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Event {
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) at: Nanos,
-    /// Numbers of its activities in [`Devices::events`]; never none.
+    /// Numbers of its activities in [`Devices::events`]; never empty.
     pub(super) events: Vec<u32>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Devices {
     places: FxHashMap<NodeId, LaunchSite>,
     /// Row by row, by begin.
     pub(super) events: Vec<Event>,
-    /// By their times.
+    /// By time.
     pub(super) launches: Vec<Launch>,
 }
 

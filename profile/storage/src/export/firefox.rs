@@ -28,7 +28,7 @@ const VERSION: u32 = 55;
 /// Writes the JSON document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let mut by_lane: Vec<Vec<NodeId>> = vec![Vec::new(); outline.lanes.len()];
@@ -168,7 +168,7 @@ fn numbers<'v>(
     out.write_all(b"]")
 }
 
-/// Nanoseconds as milliseconds with six decimals. A binary fraction would lose some.
+/// Nanoseconds as milliseconds with six decimals. A binary fraction would lose precision.
 struct Millis(u64);
 
 impl fmt::Display for Millis {
@@ -188,7 +188,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Number of the stack that ends in a node.
+    /// Number of the stack that ends at a node.
     fn stack(&mut self, outline: &Outline<'_>, node: NodeId) -> u32 {
         // The new nodes, leaf first: there may be many thousand callers, so no recursion.
         let mut new = Vec::new();

@@ -25,7 +25,7 @@ pub const DEPTH_MAX: u32 = 200;
 /// Writes the document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let names = Names::of(source, &outline);

@@ -40,24 +40,24 @@ const NODES_MAX: usize = 100_000;
 /// Name of the merged ones.
 const JOINED: &str = "[smaller ones]";
 
-/// A further tab of the page: one table.
+/// An additional tab of the page: one table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tab {
     /// Fragment of the page's URL while this tab is open; unique among the tabs.
     pub id: String,
     /// Title of the tab.
     pub title: String,
-    /// Its columns.
+    /// Columns.
     pub columns: Vec<Column>,
-    /// A text for each column.
+    /// One text per column.
     pub rows: Vec<Vec<String>>,
-    /// Rows beyond these.
+    /// Number of omitted rows.
     pub left_out: usize,
-    /// How its rows are drawn.
+    /// Layout of its rows.
     pub form: Form,
 }
 
-/// How the rows of a tab are drawn.
+/// Layout of a tab's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -111,9 +111,9 @@ impl Column {
 /// Optional additions to a page.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageExtras<'m> {
-    /// Further tabs.
+    /// Additional tabs.
     pub tabs: &'m [Tab],
-    /// Single events, for a tab that draws them over time.
+    /// Individual events, for a timeline tab.
     pub events: Option<&'m EventLanes>,
 }
 
@@ -128,7 +128,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// Writes the page with additions.
 ///
 /// # Errors
-/// As of [`write()`].
+/// As for [`write()`].
 pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     if outline.metrics.is_empty() {
@@ -149,7 +149,7 @@ pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write
         match piece {
             Piece::Texts(texts) => texts.iter().try_for_each(|text| out.write_all(text.as_bytes()))?,
             Piece::Data => data(source, &outline, more, &mut NoMarkup(out))?,
-            // Base64, which has no markup.
+            // Base64 contains no markup.
             Piece::Events => more.events.map_or(Ok(()), |lanes| page_events::write(lanes, out))?,
         }
         rest = after;

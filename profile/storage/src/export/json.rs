@@ -28,7 +28,7 @@ use deepctx_profile::view::losses;
 /// Writes the document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     out.write_all(b"{\"format\":\"deepctx-export\",\"version\":1,\n")?;

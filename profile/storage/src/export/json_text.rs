@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Writes a list, calling `each` for every item, with commas and newlines between.
+/// Writes a list, calling `each` for every item, separated by commas and newlines.
 pub(crate) fn list<T>(
     out: &mut dyn Write,
     items: impl IntoIterator<Item = T>,

@@ -48,9 +48,9 @@ pub use trace_events::Events;
 pub struct Source<'p> {
     /// The profile.
     pub profile: &'p Profile,
-    /// What to show of it.
+    /// What to show.
     pub selection: Selection,
-    /// How long the capture took; zero when unknown.
+    /// Duration of the capture; zero when unknown.
     pub elapsed: Nanos,
     /// Whether pictures and pages omit uninformative frames; see [`deepctx_profile::view::fold`]. Formats for programs
     /// are always complete.
@@ -59,12 +59,12 @@ pub struct Source<'p> {
 
 macro_rules! formats {
     ($($(#[$doc:meta])* $variant:ident $([feature = $feature:literal])? = $name:literal, $extension:literal, $metrics:ident, $about:literal, $write:expr;)*) => {
-        /// A format that profiles are exported to.
+        /// An export format for profiles.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Format { $($(#[$doc])* $(#[cfg(feature = $feature)])? $variant,)* }
 
         impl Format {
-            /// Every format, in the order in which help lists them.
+            /// Every format, in the order of the help.
             pub const ALL: &'static [Format] = &[$($(#[cfg(feature = $feature)])? Format::$variant,)*];
 
             /// Name as on the command line.
@@ -134,7 +134,7 @@ formats! {
     /// Our own format.
     Dctx [feature = "parquet"] = "dctx", "dctx", All, "our own format as one file (a tar of Parquet files)",
         |source: &Source<'_>, out| store::write_packed(source.profile, source.elapsed, out);
-    /// All figures as JSON.
+    /// All values as JSON.
     Json = "json", "json", All, "every figure of every context, as one document", json::write;
     /// Contexts as a table.
     Csv = "csv", "csv", All, "one row per context, one column per metric", csv::write;

@@ -29,7 +29,7 @@ use deepctx_profile::tree::NodeId;
 /// Writes the message.
 ///
 /// # Errors
-/// Those of `out`, and `InvalidData` when there are more contexts than its numbers can count.
+/// Writing to `out` failed, or `InvalidData` when there are more contexts than its numbers can count.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     if i32::try_from(outline.contexts.tree.len()).is_err() {
@@ -103,7 +103,7 @@ fn attribute(key: &str, value: Option<AnyValue>) -> KeyValue {
     KeyValue { key: key.to_owned(), value }
 }
 
-/// The shared tables while they grow.
+/// The shared tables under construction.
 struct Tables {
     dictionary: ProfilesDictionary,
     texts: FxHashMap<String, i32>,

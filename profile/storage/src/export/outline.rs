@@ -188,7 +188,7 @@ fn order(contexts: &Contexts<'_>, labels: &[String]) -> Vec<(NodeId, u32)> {
     for (rank, frame) in (0..).zip(sorted) {
         ranks[frame as usize] = rank;
     }
-    // Children of each node, one list after the other.
+    // Children of each node, concatenated.
     let mut ends = vec![0u32; tree.len() + 1];
     for node in tree.nodes().skip(1) {
         ends[node.parent.index() + 1] += 1;

@@ -14,7 +14,7 @@ const SEQUENCE: u32 = 1;
 /// Packets encoded together.
 const CHUNK: usize = 1024;
 
-/// A file that is being written.
+/// A file being written.
 pub(super) struct Packets<'o> {
     waiting: Vec<TracePacket>,
     out: &'o mut dyn Write,

@@ -25,20 +25,19 @@ use super::base64::Base64;
 const EVENTS_MAX: usize = 1_000_000;
 /// Most bytes of names: a million events of one trace have some thousand distinct ones.
 const NAMES_MAX: usize = 32 << 20;
-/// Most values of a counter: as many as the widest screen has columns.
+/// Maximum values of a counter: the columns of the widest screen.
 const VALUES_MAX: usize = 4096;
-/// Most counters: a few for each CPU of a large machine.
+/// Maximum counters: a few for each CPU of a large machine.
 const COUNTERS_MAX: usize = 400;
 /// Name of an event whose name found no room.
 const NO_NAME: &str = "[name left out]";
-/// Numbers from here on are not exact in a script, whose numbers are 64-bit floating-point ones; a difference of two
-/// has one bit more.
+/// Larger numbers are not exact in a script, whose numbers are 64-bit floats; a difference of two needs one more bit.
 const EXACT: u64 = 1 << 52;
 
-/// Writes the events. Those that begin after the first [`EVENTS_MAX`] are left out, and counted.
+/// Writes the events. Events after the first [`EVENTS_MAX`] are counted but omitted.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub(super) fn write(lanes: &EventLanes, out: &mut dyn Write) -> io::Result<()> {
     let mut packed = GzEncoder::new(Base64::new(out), Compression::default());
     pack(lanes, EVENTS_MAX, &mut packed)?;
@@ -119,9 +118,9 @@ fn highest_of_parts(
 struct EventSelection {
     /// Events of the trace.
     total: usize,
-    /// Those that begin at this moment or later are left out.
+    /// Events that begin at or after this time are omitted.
     until: Option<Nanos>,
-    /// By lane's rank and event: its number in the page.
+    /// Number on the page, by the lane's rank and event.
     numbers: FxHashMap<(u32, Event), u32>,
 }
 
@@ -157,7 +156,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Adds the events of a lane; how many there are.
+    /// Adds the events of a lane; returns their count.
     fn add(&mut self, lane: &EventLane, lanes: &EventLanes, chosen: &EventSelection) -> usize {
         let rank = lanes.rank_and_device(lane).0;
         let (mut begin, mut cause, mut correlation, mut count) = (0, 0, 0, 0);
@@ -272,7 +271,7 @@ mod tests {
         assert_eq!(document["names"], json!([[0, "gemm"], [9, "Step#1"], [3, "launch"]]));
         let begins = [3_000, 0, 1_000];
         let lengths = [2_000, 100_000, 1_000];
-        // The kernel's cause is event 2: twice that for its sign, and two more.
+        // The kernel's cause is event 2: doubled for the sign, plus two.
         let rest = [0, 1, 2, 6, 0, 0, 18, 0];
         assert_eq!(values, [&begins[..], &lengths, &rest].concat());
     }

@@ -29,7 +29,7 @@ const WHERE: u64 = 1;
 /// Writes the trace.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let mut writer = Writer {

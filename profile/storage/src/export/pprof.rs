@@ -28,7 +28,7 @@ const CHUNK: usize = 1024;
 /// Writes a profile, gzipped.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let mut writer = Writer {
@@ -50,7 +50,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
 struct Writer<'a, 'p, W: Write> {
     out: GzEncoder<W>,
     texts: Texts,
-    /// By path: number of the mapping.
+    /// By path: mapping id.
     mappings: FxHashMap<StrId, u64>,
     outline: &'a Outline<'p>,
     source: &'a Source<'p>,
@@ -108,7 +108,7 @@ impl<W: Write> Writer<'_, '_, W> {
         Ok(())
     }
 
-    /// Locations, functions and mappings of the frames in use.
+    /// Locations, functions and mappings of the used frames.
     fn places(&mut self) -> io::Result<()> {
         let mut used = vec![false; self.outline.contexts.frames.len()];
         for node in self.outline.contexts.tree.nodes() {
@@ -195,7 +195,7 @@ fn labels(texts: &mut Texts, lane: &Lane) -> Vec<Label> {
     labels
 }
 
-/// Ids of locations and functions: that of the frame, and never 0.
+/// Id of locations and functions: derived from the frame, never 0.
 fn number(frame: FrameId) -> u64 {
     u64::from(frame.number()) + 1
 }

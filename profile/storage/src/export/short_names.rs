@@ -21,7 +21,7 @@ const NAME_OF_BOX: &str =
 const ESCAPED: [(&str, &str); 5] =
     [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
 
-/// Names of boxes, short and full. No two full names have the same short one.
+/// Names of boxes, short and full. Short names are unique.
 #[derive(Debug, Default)]
 pub(super) struct ShortNames<'n> {
     of_full: FxHashMap<&'n str, String>,
@@ -64,7 +64,7 @@ impl<'n> ShortNames<'n> {
         self.of_full.get(full).map_or(full, String::as_str)
     }
 
-    /// The picture with full names as titles.
+    /// The image with full names as titles.
     pub(super) fn with_full_titles(&self, picture: &str) -> String {
         let mut out = String::with_capacity(picture.len() * 2);
         let mut rest = picture;
@@ -73,7 +73,7 @@ impl<'n> ShortNames<'n> {
             out.push_str(&before.replace(TEXT_OF_BOX, NAME_OF_BOX));
             let title = from_box.get(BOX.len()..).unwrap_or_default();
             let end = title.find("</title>").unwrap_or(title.len());
-            // The figures follow in the last parentheses.
+            // The values follow in the last parentheses.
             let (name, figures) = title[..end].rsplit_once(" (").unwrap_or((&title[..end], ""));
             match self.of_short.get(&unescaped(name)) {
                 Some(full) => {

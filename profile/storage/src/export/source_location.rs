@@ -15,7 +15,7 @@ pub(super) struct SourceLocation {
     pub(super) module: StrId,
     /// Source file.
     pub(super) file: StrId,
-    /// Line that runs.
+    /// Current line.
     pub(super) line: Line,
     /// Line of the definition.
     pub(super) start: Line,

@@ -20,7 +20,7 @@ const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Writes the JSON document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     let meta = &source.profile.meta;

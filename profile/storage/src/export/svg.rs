@@ -35,7 +35,7 @@ pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dy
     let labels = || tree.nodes.iter().map(|node| (node.kind, node.label.as_str()));
     let (trunks, single): (Vec<_>, Vec<_>) =
         (0u32..).zip(&tree.nodes).partition(|(place, _)| folded.is_trunk(*place));
-    // The names of a folded trunk are short already.
+    // The names of a folded trunk are already short.
     let mut names = ShortNames::of(single.iter().map(|(_, node)| (node.kind, node.label.as_str())));
     for (label, short) in layers_within(tree) {
         names.shorten(label, short);
@@ -47,7 +47,7 @@ pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dy
     for (kind, label) in labels() {
         palette.insert(names.short(label), colour(kind, label));
     }
-    // The bottom box, which has no name of its own.
+    // The bottom box, which has no name.
     palette.insert("", colour(FrameKind::Root, ""));
     let mut options = options();
     options.title = title(profile, selection);
@@ -96,7 +96,7 @@ fn options<'o>() -> Options<'o> {
 /// A tree as folded text: a line for each box with an exclusive value.
 fn lines(tree: &FlameTree, names: &ShortNames<'_>) -> io::Result<String> {
     let (mut folded, mut line) = (String::new(), String::new());
-    // Each box with the length of the line up to its caller.
+    // Each open box with the length of the line up to its caller.
     let mut open: Vec<(u32, usize)> = vec![(0, 0)];
     while let Some((at, end)) = open.pop() {
         let node = &tree.nodes[at as usize];
@@ -175,7 +175,7 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
         }
         if matches!(folded[start..].rsplit_once(' '), Some((_, word)) if word.bytes().all(|b| b.is_ascii_digit()))
         {
-            // Three numbers at the end would be read as two values of another name.
+            // Three trailing numbers would be parsed as two values of another name.
             folded.push('.');
         }
         folded.push_str(&format!(" {} {}\n", shown(before as f64 * ratio), shown(after as f64)));
@@ -192,7 +192,7 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     draw(&mut options, &folded, &names, out)
 }
 
-/// Refuses values that a picture cannot add up: a profile is untrusted input.
+/// Rejects values whose sum would overflow in the image: a profile is untrusted input.
 fn check_sum(values: impl Iterator<Item = u64>) -> io::Result<()> {
     let sum: u128 = values.map(u128::from).sum();
     if sum > i64::MAX as u128 {
@@ -220,8 +220,8 @@ fn scale(unit: Unit, total: u64) -> (&'static str, f64) {
     }
 }
 
-/// The hue shows the kind of frame, the shade distinguishes neighbors of one kind; the same text always has the same
-/// color. Light enough for black text.
+/// The hue shows the kind of frame, the shade distinguishes neighbors of one kind; equal texts have equal colors. Light
+/// enough for black text.
 fn colour(kind: FrameKind, text: &str) -> Color {
     let [r, g, b] = kind.color();
     let hash = text.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));

@@ -216,7 +216,7 @@ fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
     totals
 }
 
-/// Fields of a row of CSV; no text here has a newline, since control characters are replaced.
+/// Fields of a CSV row; no text here has a newline, since control characters are replaced.
 fn split_row(row: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
@@ -341,7 +341,7 @@ fn hostile_names_stay_data_in_every_format() {
     }
     let page = String::from_utf8(bytes(Format::Html, &source)).unwrap();
     assert_eq!(page.matches("<img").count() + page.matches("<b>").count(), 0);
-    // Of data, events, and two of scripts.
+    // One each for data and events, and two for scripts.
     assert_eq!(page.matches("</script>").count(), 4);
     check_totals(&hostile, Selection::of(Metric::CpuTime));
 }
@@ -374,7 +374,7 @@ fn format_names_are_distinct_and_every_unit_is_exported() {
     for (place, format) in Format::ALL.iter().enumerate() {
         assert!(Format::ALL[..place].iter().all(|other| other.name() != format.name()));
     }
-    // Bytes and counts are exported beside times.
+    // Bytes and counts are exported next to times.
     let mut profile = profile("");
     grow(&mut profile, &[(vec![0, 4, 9], 3)], Metric::AllocBytes);
     grow(&mut profile, &[(vec![0, 4, 9], 2)], Metric::Kernels);

@@ -17,7 +17,7 @@ pub(in crate::import) struct Text<'b>(#[serde(borrow)] pub(in crate::import) Cow
 /// A number or text, as ids of processes and threads may be.
 #[derive(Clone, Debug, Default)]
 pub(in crate::import) enum NumberOrText<'b> {
-    /// A number that is zero or above.
+    /// A number of zero or above.
     Number(u64),
     /// A number below zero.
     Negative(i64),
@@ -121,7 +121,7 @@ impl<'de: 'b, 'b> Deserialize<'de> for NumberOrText<'b> {
     }
 }
 
-/// Arguments of events of all kinds.
+/// Arguments of all kinds of events.
 #[derive(Debug, Default)]
 pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) correlation: NumberOrText<'b>,

@@ -30,17 +30,17 @@ use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
 /// Most nested operations.
 const DEPTH_MAX: usize = 16 * 1024;
 
-/// A part of a trace's time.
+/// A part of a trace by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Its begin.
+    /// Start.
     pub(super) from: TraceTime,
     /// Its end, exclusive.
     pub(super) to: TraceTime,
 }
 
 impl Part {
-    /// Everything.
+    /// The whole trace.
     pub(super) const ALL: Part = Part { from: TraceTime::from_nanos(0), to: TraceTime::from_nanos(u64::MAX) };
 
     /// The length of a time's overlap with it; `None` without one. A moment has no length, and lies in it or not.
@@ -88,14 +88,14 @@ struct Builder<'a> {
     allocations: Vec<(MemoryEvent, NodeId)>,
 }
 
-/// An operation that has begun.
+/// An open operation.
 struct OpenOp {
     node: NodeId,
     op: HostOp,
     end: u64,
-    /// Time in operations within it.
+    /// Time in nested operations.
     inner: u64,
-    /// Time in ranges within it.
+    /// Time in nested ranges.
     ranges: u64,
 }
 
@@ -269,7 +269,7 @@ impl Builder<'_> {
         frame
     }
 
-    /// Work on devices, below the calls that launched it.
+    /// Device work, below the calls that launched it.
     fn device(&mut self, links: &Links) {
         let (mut lost, mut ambiguous) = (0, 0);
         for (id, op) in self.trace.device.iter() {

@@ -13,7 +13,7 @@ use super::{
 /// The traces of a file, with the ids of their processes if a file has several.
 pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
 
-/// Reads the events of a file: one trace, or one for each of its processes, with their ids.
+/// Reads the events of a file: one trace, or one per process, with their ids.
 ///
 /// # Errors
 /// It is not a trace, is damaged, is too large, or has no event.
@@ -30,7 +30,7 @@ pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
     Ok((traces, kind))
 }
 
-/// Reads the events of a file whose format is known.
+/// Reads the events of a file in a known format.
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let mut traces = with_all(kind, bytes)?;
     match kind {

@@ -12,7 +12,7 @@ use deepctx_profile::units::Nanos;
 /// Most frames of one line: more than any real stack; the rest of the line would be one more.
 const DEPTH_MAX: usize = 16 * 1024;
 
-/// The stack and the value of a line. Values may have decimals, as some tools write them.
+/// The stack and value of a line. Some tools write values with decimals.
 pub(super) fn split(line: &str) -> Option<(&str, f64)> {
     let (stack, value) = line.trim_end().rsplit_once(' ')?;
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {

@@ -58,7 +58,7 @@ pub const BYTES_MAX: usize = 1 << 30;
 /// Most events of a trace: an hour of training has some tens of millions, which no viewer opens either. At some 30
 /// bytes each they take half of the limit for the file itself.
 pub(crate) const EVENTS_MAX: usize = 1 << 24;
-/// Bounds of an imported profile.
+/// Limits of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };
 
 reasons! {
@@ -101,15 +101,15 @@ reasons! {
 pub enum Kind {
     /// pprof's `profile.proto`.
     Pprof,
-    /// Chrome trace events, as PyTorch's profiler writes them.
+    /// Chrome trace events, as written by PyTorch's profiler.
     Kineto,
     /// JSON of AMD's rocprofv3.
     Rocprof,
-    /// XPlane of XLA's profiler, as JAX and TensorFlow write it.
+    /// XPlane of XLA's profiler, as written by JAX and TensorFlow.
     XPlane,
     /// Perfetto's protobuf.
     Perfetto,
-    /// SQLite, as Nsight Systems exports it.
+    /// SQLite exports of Nsight Systems.
     Nsys,
     /// Output of `perf script`.
     PerfScript,
@@ -179,7 +179,7 @@ pub enum ImportError {
     /// It is larger, or expands to more, than the limit.
     #[error("it has more than {most} {what}, which is the most that is imported")]
     TooLarge {
-        /// The bound.
+        /// The limit.
         most: usize,
         /// Bytes, strings, …
         what: &'static str,
@@ -249,7 +249,7 @@ fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
     last - first
 }
 
-/// The profile of all ranks of a job, each below a frame of its own.
+/// The profile of all ranks of a job, each below a separate frame.
 pub fn profile_of_job(job: &Job, name: &str) -> ImportedProfile {
     let meta = Meta { target: format!("{name} ({} ranks)", job.ranks().len()), ..Meta::default() };
     let mut profile = Profile::new(meta, LIMITS);
@@ -293,7 +293,7 @@ fn count_cut(ledger: &mut Ledger) {
     }
 }
 
-/// The bytes, decompressed if they are gzipped.
+/// Decompresses gzipped bytes; others are returned unchanged.
 fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
     const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
     if !bytes.starts_with(&[0x1f, 0x8b]) {
@@ -320,7 +320,7 @@ fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
 /// First keys of traces in JSON.
 const KEYS: [&[u8]; 2] = [b"\"schemaVersion\"", b"\"traceEvents\""];
 
-/// Recognizes the format by its beginning.
+/// Detects the format from the start of the file.
 fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     let unknown = |because: &str| Err(ImportError::Unknown { because: because.to_owned() });
     // Enough for the long header of some tools, small enough to search at once.
@@ -333,11 +333,11 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
         // Its reader determines whose database it is.
         return if cfg!(feature = "nsys") { Ok(Kind::Nsys) } else { Err(SQLITE_NOT_BUILT) };
     }
-    // A folded stack may begin with a bracket as well.
+    // A folded stack may also begin with a bracket.
     let is_json = matches!((first, words.next()), (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']')));
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
-    // No protobuf begins with a bracket (it would be that of a group), or has keys of traces at its begin: such a file
-    // is damaged JSON.
+    // No protobuf begins with a bracket (that would start a group) or has trace keys near its start: such a file is
+    // damaged JSON.
     let head = &start[..start.len().min(256)];
     let has_key = KEYS.iter().any(|key| head.windows(key.len()).any(|window| window == *key));
     let is_text = is_json && (start.first() == Some(&first) || has_key);

@@ -19,7 +19,7 @@ use deepctx_profile::units::Nanos;
 
 /// Most frames of one sample; perf itself stops far below.
 const DEPTH_MAX: usize = 16 * 1024;
-/// Addresses from here on are the kernel's, on every 64-bit machine that perf runs on.
+/// Kernel addresses start here on every 64-bit machine that perf supports.
 const KERNEL_FROM: u64 = 0xffff_0000_0000_0000;
 
 /// The first line of a sample.
@@ -138,7 +138,7 @@ impl Sample {
         let comm = profile.text(head.comm);
         let process = profile.frame(Frame::Process { comm, pid: head.pid });
         let thread = profile.frame(Frame::Thread { name: comm, tid: head.tid });
-        // The period of a clock is nanoseconds; that of any other event is not time.
+        // The period of a clock event is in nanoseconds; other periods are not times.
         let event = head.event.split(':').next().unwrap_or("");
         let is_clock = matches!(event, "cpu-clock" | "task-clock");
         Sample { process, thread, frames: Vec::new(), time: head.period.filter(|_| is_clock) }
@@ -154,7 +154,7 @@ impl Sample {
     }
 }
 
-/// A frame line: address, symbol and offset, module in brackets.
+/// Parses a frame line: address, symbol and offset, module in brackets.
 fn frame(profile: &mut Profile, line: &str) -> Option<Frame> {
     let (address, rest) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;

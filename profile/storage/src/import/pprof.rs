@@ -38,7 +38,7 @@ impl<'b> Fields<'b> {
         for shift in (0..70).step_by(7) {
             let byte = *self.bytes.get(self.at)?;
             self.at += 1;
-            // The tenth byte holds one bit.
+            // The tenth byte has one bit.
             value |= u64::from(byte & 0x7f).checked_shl(shift).filter(|_| shift < 63 || byte < 2)?;
             if byte < 0x80 {
                 return Some(value);
@@ -78,7 +78,7 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// The tables of the file, without its samples.
+/// The tables of the file, without samples.
 #[derive(Default)]
 struct Tables<'b> {
     sample_types: Vec<ValueType>,
@@ -202,7 +202,7 @@ fn metrics(tables: &Tables<'_>, profile: &mut Profile) -> Vec<Option<(Metric, u6
             _ => None,
         });
         let metric = metric.filter(|metric| metric.unit() == unit);
-        // Two columns of one metric would add up to neither.
+        // Two columns of one metric would not add up to either.
         let metric = metric.filter(|metric| metrics.iter().flatten().all(|(known, _)| known != metric));
         metrics.push(metric.map(|metric| (metric, scale)));
     }

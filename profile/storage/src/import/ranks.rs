@@ -12,7 +12,7 @@ use deepctx_profile::trace::Trace;
 use super::trace_rows::TraceRows;
 use crate::event_header::{EventHeader, LaneHeader, LaneOwner, RankHeader};
 
-/// Most ranks of a file: as many as files of a folder.
+/// Maximum ranks of a file, as for files of a folder.
 const RANKS_MAX: usize = 4096;
 
 /// The ranks, by the id of a row in the file.
@@ -64,7 +64,7 @@ impl<K: Eq + Hash> Ranks<K> {
         self.of(0)
     }
 
-    /// A rank; the first one when there is none at this place.
+    /// A rank; the first one if the index is out of range.
     pub(super) fn of(&mut self, rank: usize) -> &mut TraceRows {
         let place = if rank < self.rows.len() { rank } else { 0 };
         &mut self.rows[place]

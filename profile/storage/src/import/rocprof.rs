@@ -148,7 +148,7 @@ struct Process {
 }
 
 impl Process {
-    /// The name of an operation of a kind of records.
+    /// The name of an operation in a kind of records.
     fn operation(&self, kind: usize, operation: usize) -> Option<&str> {
         self.strings.buffer_records.get(kind)?.operations.get(operation).map(String::as_str)
     }

@@ -298,7 +298,7 @@ proptest! {
     fn folded_stacks_come_back_as_they_went(stacks in stacks(), selection in selections()) {
         let mut profile = profile("");
         grow(&mut profile, &stacks, Metric::CpuTime);
-        // Threads cannot be recognized in folded stacks.
+        // Folded stacks do not identify threads.
         let selection = Selection { group_by: GroupBy::Process, ..selection };
         let out = folded(&profile, selection);
         if let Ok(imported) = read(out.as_bytes(), "x") {

@@ -29,7 +29,7 @@ use super::arguments::Arguments;
 use super::{NOT_UNDERSTOOD, UNKNOWN_CATEGORY};
 use crate::host_kind::host_kind;
 
-/// Name of the events of tensor memory.
+/// Name of tensor memory events.
 pub(super) const MEMORY: &str = "[memory]";
 /// Most categories named in a note, by frequency.
 const NAMED_MAX: usize = 8;
@@ -58,7 +58,7 @@ pub(super) struct TraceEvent<'e> {
 #[derive(Default)]
 pub(super) struct TraceRows {
     pub(super) trace: Trace,
-    /// Whether it is a trace of PyTorch's profiler, or of ours.
+    /// Whether it is a trace of PyTorch's profiler, or ours.
     pub(super) has_known_categories: bool,
     /// Operations of other categories, until the tool is known.
     others: Vec<(HostOp, StrId)>,

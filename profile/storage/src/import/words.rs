@@ -46,7 +46,7 @@ pub(super) fn frame(profile: &mut Profile, text: &str) -> Frame {
     native(profile, text.strip_suffix("_[i]").unwrap_or(text), "", inlined)
 }
 
-/// Native code of a name in a module.
+/// Native code by name and module.
 pub(super) fn native(profile: &mut Profile, symbol: &str, module: &str, inlined: bool) -> Frame {
     Frame::Native {
         symbol: profile.text(symbol),

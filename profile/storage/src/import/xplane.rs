@@ -35,7 +35,7 @@ pub(super) fn is_one(start: &[u8]) -> bool {
     }
 }
 
-/// Names of planes are paths.
+/// Plane names are paths.
 fn is_name(bytes: &[u8]) -> bool {
     varint(bytes).is_some_and(|(length, rest)| length > 0 && rest.first() == Some(&b'/'))
 }

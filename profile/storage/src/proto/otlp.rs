@@ -105,14 +105,14 @@ pub(crate) struct Sample {
     pub(crate) values: Vec<i64>,
 }
 
-/// Places in the code, leaf first.
+/// Code locations, leaf first.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Stack {
     #[prost(int32, repeated, tag = "1")]
     pub(crate) location_indices: Vec<i32>,
 }
 
-/// A place in the code.
+/// A code location.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Location {
     #[prost(int32, tag = "1")]

@@ -49,19 +49,19 @@ pub(crate) const SLICE_BEGIN: i32 = 1;
 /// `TrackEvent.type`: the innermost slice ends.
 pub(crate) const SLICE_END: i32 = 2;
 
-/// `TrackEvent.type`: a moment.
+/// `TrackEvent.type`: an instant.
 pub(crate) const SLICE_INSTANT: i32 = 3;
-/// `TrackEvent.type`: a counter has another value from now on.
+/// `TrackEvent.type`: a counter changes its value.
 pub(crate) const COUNTER: i32 = 4;
 
-/// The same moment on several clocks.
+/// One instant on several clocks.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
     pub(crate) clocks: Vec<Clock>,
 }
 
-/// A moment on one clock.
+/// An instant on one clock.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Clock {
     #[prost(uint32, tag = "1")]
@@ -92,7 +92,7 @@ pub(crate) struct TrackEventDefaults {
     pub(crate) track_uuid: Option<u64>,
 }
 
-/// The beginning or the end of a slice, or a step of a counter.
+/// The start or end of a slice, or a step of a counter.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEvent {
     #[prost(uint64, repeated, tag = "3")]
@@ -116,7 +116,7 @@ pub(crate) struct TrackEvent {
     pub(crate) name: Option<String>,
     #[prost(double, optional, tag = "44")]
     pub(crate) double_counter_value: Option<f64>,
-    /// Arrows that begin here, or lead on.
+    /// Arrows that start here or continue.
     #[prost(fixed64, repeated, tag = "47")]
     pub(crate) flow_ids: Vec<u64>,
     /// Arrows that end here.
@@ -127,7 +127,7 @@ pub(crate) struct TrackEvent {
 /// An event in the form of Chrome's JSON.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LegacyEvent {
-    /// A letter.
+    /// A character.
     #[prost(int32, tag = "2")]
     pub(crate) phase: i32,
     #[prost(int64, tag = "3")]

@@ -90,7 +90,7 @@ pub(crate) struct Mapping {
     pub(crate) has_inline_frames: bool,
 }
 
-/// A place in the code: a frame and those inlined into it, innermost first.
+/// A code location: a frame and those inlined into it, innermost first.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Location {
     #[prost(uint64, tag = "1")]

@@ -180,7 +180,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Adds a row: a value for each column, in order.
+    /// Adds a row: one value per column, in order.
     pub(super) fn push<const N: usize>(&mut self, row: [Value<'_>; N]) {
         for ((column, cells), value) in self.columns.iter().zip(&mut self.cells).zip(row) {
             cells.push(column.optional, value);
@@ -196,7 +196,7 @@ impl Batch {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }

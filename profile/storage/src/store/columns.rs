@@ -25,7 +25,7 @@ pub(super) struct Column {
     pub(super) kind: Kind,
     /// Whether rows may have no value.
     pub(super) optional: bool,
-    /// Whether files of older versions lack it: their rows have no value.
+    /// Whether files of older versions lack it: their rows then have no value.
     pub(super) added: bool,
     pub(super) encode: ColumnEncoding,
     /// For docs/formats.md.
@@ -47,11 +47,11 @@ pub(super) enum Kind {
 /// Locality of a column's values, which determines their encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColumnEncoding {
-    /// Few values that repeat: a dictionary.
+    /// Few distinct values: a dictionary.
     Repeated,
     /// Numbers that grow, or are close to the previous one.
     Near,
-    /// Texts that are all different: a dictionary of them would be one more copy.
+    /// Unique texts: a dictionary would only be another copy.
     Unique,
 }
 
@@ -265,7 +265,7 @@ const TRACE_LANES: &[Column] = &[
 ];
 
 impl Table {
-    /// Every table; those of a profile first.
+    /// Every table, profile tables first.
     pub(super) const ALL: [Table; 10] = [
         Table::Frames,
         Table::Nodes,
@@ -350,7 +350,7 @@ mod tests {
         out
     }
 
-    /// `UPDATE_EXPECT=1` writes the table into the document.
+    /// `UPDATE_EXPECT=1` writes the table to the document.
     #[test]
     fn the_document_has_the_columns_of_the_schema() {
         let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
@@ -361,7 +361,7 @@ mod tests {
         expect_file!["../../../../docs/formats.md"].assert_eq(&expected);
     }
 
-    /// Values that a column may have are all in its meaning, so that the document names them.
+    /// The meaning of a column lists all its values, so that the document names them.
     #[test]
     fn meanings_name_the_values_that_columns_have() {
         let check = |table: Table, name: &str, values: &mut dyn Iterator<Item = &'static str>| {

@@ -17,12 +17,12 @@ use crate::folder::{self, Folder};
 
 /// The file that lists all others.
 pub(super) const MANIFEST: &str = "manifest.json";
-/// An archive consists of blocks of this many bytes.
+/// Block size of an archive.
 pub(super) const BLOCK: usize = 512;
-/// More files than any capture flushes.
+/// Maximum number of files, more than any capture flushes.
 const FILES_MAX: usize = 1 << 20;
 
-/// Whether `path` is a file that holds a packed profile.
+/// Whether the file at `path` holds a packed profile.
 pub fn is_packed(path: &Path) -> bool {
     packed(path).is_some()
 }
@@ -64,7 +64,7 @@ impl FoundProfile {
     /// Removes it: of a folder the found one, of one file only the name.
     ///
     /// # Errors
-    /// The system's.
+    /// A system call failed.
     pub fn remove(&self, parent: &Folder, name: &OsStr) -> io::Result<()> {
         match &self.0 {
             ProfileForm::Folder(folder) => parent.remove_folder(name, folder),

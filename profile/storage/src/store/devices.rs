@@ -122,7 +122,7 @@ pub(super) fn shape_row(row: &Row<'_>) -> Option<(u32, Option<usize>, [u32; 3])>
     Some((node, SHAPE.iter().position(|known| *known == what), spread))
 }
 
-/// Shapes while their rows are read.
+/// Shapes while rows are read.
 #[derive(Default)]
 pub(super) struct Shapes {
     /// By number of the node on disk: smallest, largest and last of each subject. Later rows replace earlier ones.
@@ -139,7 +139,7 @@ impl Shapes {
         Some(())
     }
 
-    /// Adds all shapes; `node` gives the context for a number on disk.
+    /// Adds all shapes; `node` maps a number on disk to its context.
     pub(super) fn finish(self, gpu: &mut Gpu, mut node: impl FnMut(u32) -> NodeId) {
         for (number, spreads) in self.rows {
             let node = node(number);
@@ -218,7 +218,7 @@ mod tests {
                 profile.gpu.activities.push(activity(n, node));
                 profile.gpu.shape(node, &launch(n % 9));
             }
-            // Only the last ten of a flush are still there.
+            // Only the last ten of a flush still exist.
             expect.extend(numbers.clone().skip(numbers.len().saturating_sub(10)).map(|n| activity(n, node)));
             writer.flush(&profile, Time::from_nanos(flush as u64)).unwrap();
         }

@@ -23,7 +23,7 @@ pub enum StoreError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file of the profile could not be written. What was flushed before is unharmed.
+    /// A file of the profile could not be written. Earlier flushes are unharmed.
     #[error("cannot write `{path}`: {source}")]
     Write {
         /// The file.
@@ -31,7 +31,7 @@ pub enum StoreError {
         /// The system's error.
         source: io::Error,
     },
-    /// Rows could not be encoded. What was flushed before is unharmed.
+    /// Rows could not be encoded. Earlier flushes are unharmed.
     #[error("cannot encode the table `{table}`: {source}")]
     Encode {
         /// The table.
@@ -39,7 +39,7 @@ pub enum StoreError {
         /// The encoder's error.
         source: EncodeError,
     },
-    /// The delta was made before an earlier one was written.
+    /// The delta was created before an earlier one was written.
     #[error("this part of the profile was prepared before the last one was written; prepare it again")]
     StaleDelta,
     /// The profile to be packed cannot be read.
@@ -66,7 +66,7 @@ impl From<String> for EncodeError {
 }
 
 impl StoreError {
-    /// What the user can do about it, if anything.
+    /// A hint for the user, if any.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             StoreError::AlreadyExists(_) => "choose another name, or remove it first",

@@ -67,7 +67,7 @@ pub(super) fn push(to: &mut Batch, node: u32, metric: Metric, window: Window, su
     to.push([node.into(), metric.name().into(), from_ns.into(), to_ns.into(), sum.into()]);
 }
 
-/// A row: node, name of the metric, span, sum.
+/// A row: node, metric name, span, sum.
 pub(super) fn lane<'a>(row: &Row<'a>) -> Option<(u32, &'a str, (Nanos, Nanos), u64)> {
     let span = (Nanos(row.u64("from_ns")?), Nanos(row.u64("to_ns")?));
     Some((row.u32("node")?, row.text("metric")?, span, row.u64("sum")?))
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use deepctx_profile::tree::NodeId;
 
-    /// Node, begin, end and sum of each new row.
+    /// Node, start, end and sum of each new row.
     fn flush(timeline: &Timeline, written: &mut WrittenLanes, end_ns: u64) -> Vec<(u32, u64, u64, u64)> {
         let (rows, now) = new_rows(timeline, written, end_ns);
         *written = now;

@@ -145,7 +145,7 @@ impl Manifest {
     }
 }
 
-/// [`Folder::put`], with the error of a store.
+/// [`Folder::put`] with a store error.
 pub(super) fn put(folder: &Folder, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     folder.put(name, bytes).map_err(|error| StoreError::write(&folder.path().join(name))(error))
 }

@@ -153,7 +153,7 @@ struct SortedRows {
     window: Window,
 }
 
-/// Rows that were read, the next one last.
+/// Buffered rows, the next one last.
 type Rows = Vec<Value>;
 
 impl SortedRows {
@@ -281,7 +281,7 @@ mod tests {
         assert!(after(Table::Activities, 1000, 1).len() < 40);
     }
 
-    /// Makes the profile grow by something of every table.
+    /// Adds to every table of the profile.
     fn grow(profile: &mut Profile, round: u32, stack: &[u32], value: u64) {
         add(profile, stack, Metric::ALL[round as usize % 5], value);
         let node = profile.add(&[], Metric::Samples, 1);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     proptest! {
-        // Each case writes and syncs some hundred files.
+        // Each case writes and syncs a few hundred files.
         #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 32))]
 
         #[test]

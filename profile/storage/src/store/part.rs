@@ -13,17 +13,17 @@ use rustc_hash::FxHashSet;
 /// The part of a recorded trace to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TracePart {
-    /// All of it.
+    /// Everything.
     #[default]
     All,
-    /// From one time to another, since its first event.
+    /// A time range, counted from its first event.
     Between(Nanos, Nanos),
     /// Data for tables of these training steps, from the first number to the last, exclusive. A trace that fits into
     /// memory is read completely.
     Steps(Option<u64>, Option<u64>),
 }
 
-/// A part of a trace's time, since the capture began.
+/// A time range of a trace, relative to the start of the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartTimes {
     pub(super) from: u64,
@@ -58,7 +58,7 @@ fn end(event: &RecordedEvent) -> u64 {
 pub(super) struct PartEvents<I> {
     events: I,
     times: PartTimes,
-    /// Calls of the part, by their numbers.
+    /// Calls of the part, by number.
     calls: FxHashSet<u64>,
     left: usize,
     /// There are more events.

@@ -55,14 +55,14 @@ pub(crate) struct StoredProfile {
     pub(crate) elapsed: Nanos,
     /// Files that could not be read.
     pub(crate) lost: Vec<LostSegment>,
-    /// Contexts by their number on disk, for events that refer to them.
+    /// Contexts by number on disk, for events that refer to them.
     #[cfg(feature = "import")]
     pub(crate) nodes: FxHashMap<u32, NodeId>,
 }
 
 #[cfg(test)]
 impl StoredProfile {
-    /// Whether everything is there.
+    /// Whether nothing is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.finished && self.lost.is_empty()
     }
@@ -73,7 +73,7 @@ impl StoredProfile {
 pub(crate) struct LostSegment {
     /// Its name.
     pub(crate) file: String,
-    /// The table it belongs to.
+    /// Its table.
     pub(crate) table: String,
     /// The damage.
     pub(crate) damage: Damage,
@@ -104,7 +104,7 @@ impl From<BadSegment> for String {
     }
 }
 
-/// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in
+/// Opens a profile, a folder or one file. Damaged or missing segments are skipped and reported in
 /// [`StoredProfile::lost`].
 pub(crate) fn open(path: &Path) -> Result<StoredProfile, OpenError> {
     let container = Container::at(path)?;

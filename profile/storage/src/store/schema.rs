@@ -208,7 +208,7 @@ pub(super) struct Window {
     pub(super) to_ns: u64,
 }
 
-/// Adds a row of `values` about one window of time.
+/// Adds a row of `values` for one time window.
 pub(super) fn push_value(to: &mut Batch, window: Window, node: u32, metric: &str, cell: &Cell) {
     to.push([
         node.into(),
@@ -223,7 +223,7 @@ pub(super) fn push_value(to: &mut Batch, window: Window, node: u32, metric: &str
     ]);
 }
 
-/// A row of `values`: node, name of the metric, figures.
+/// A row of `values`: node, metric name, cell.
 pub(super) fn value<'a>(row: &Row<'a>) -> Option<(u32, &'a str, Cell)> {
     let cell = Cell {
         count: row.u64("count")?,

@@ -27,7 +27,7 @@ use super::columns::{Column, ColumnEncoding, Kind, Table};
 pub(super) const BATCH_ROWS: usize = 64 * 1024;
 /// Bytes of a decimal of 38 digits.
 const DECIMAL_BYTES: usize = 16;
-/// Bytes of all texts of a column in one batch: a dictionary of one long text would otherwise unfold without bound.
+/// Maximum text bytes of a column in one batch: otherwise a dictionary with one long text could expand without bound.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
 /// The schema of a table within its files.
@@ -139,7 +139,7 @@ fn write_cells(column: &mut SerializedColumnWriter<'_>, cells: &Cells) -> Result
     }
 }
 
-/// Writes the values of the rows that have one.
+/// Writes the existing values.
 fn write<T: DataType>(
     column: &mut SerializedColumnWriter<'_>,
     cells: &Cells,
@@ -155,7 +155,7 @@ fn write<T: DataType>(
     Ok(())
 }
 
-/// The rows of a Parquet file, one batch after the other.
+/// The rows of a Parquet file, batch by batch.
 ///
 /// The bytes may be anything. The Parquet reader may panic on some of it, which ends only this file.
 pub(super) struct Batches {
@@ -173,7 +173,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// A file of exactly `rows` rows, in batches of at most `batch_rows`.
+    /// Reads a file of exactly `rows` rows, in batches of at most `batch_rows`.
     pub(super) fn of(table: Table, bytes: Vec<u8>, rows: u64, batch_rows: usize) -> Result<Self, String> {
         let reader = guarded(|| SerializedFileReader::new(Bytes::from(bytes)).map_err(text))?;
         let file = reader.metadata().file_metadata();
@@ -391,7 +391,7 @@ mod tests {
             .collect();
         assert_eq!(rows, [(Some(0), Some(7), None, None), (Some(1), Some(9), None, None)]);
         assert!(batches.next().unwrap().is_none());
-        // Another table has all of its columns from the start.
+        // Other tables have had all of their columns from the start.
         let error = Batches::of(Table::Trace, older_file(&[(0, 7)]), 1, 100).err().unwrap();
         assert_eq!(error, "it has no column `kind`");
     }

@@ -192,7 +192,7 @@ fn unfinished_profile_opens_at_its_last_flush_with_a_gap() {
     writer.flush(&profile, at(1_000)).unwrap();
     let flushed = contents(&profile);
     add(&mut profile, &[3, 4, 5], Metric::CpuTime, 1);
-    // Left over from a flush that was cut short.
+    // Left by an interrupted flush.
     fs::write(path.join("frames-000001.parquet"), "half").unwrap();
     fs::write(path.join(".manifest.json.new"), "{\"form").unwrap();
 
@@ -538,7 +538,7 @@ fn writes_until_it_is_killed() {
 #[test]
 fn writer_killed_at_any_moment_leaves_a_readable_profile() {
     let folder = tempfile::tempdir().unwrap();
-    // Long enough for several merges, which come with every eighth flush.
+    // Long enough for several merges, one per eighth flush.
     for round in 0..12 {
         let path = folder.path().join(format!("{round}.dctx"));
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -592,7 +592,7 @@ proptest! {
         writer.finish(&profile, at(99)).unwrap();
         let opened = open(&path).unwrap();
         prop_assert!(opened.is_complete());
-        // Sums that stopped at the largest value cannot be distinguished from their parts.
+        // Saturated sums cannot be separated from their parts.
         let saturated = profile.tree.metrics().any(|m| profile.tree.cells(m).any(|(_, c)| c.sum == u64::MAX && c.count > 1));
         if saturated {
             prop_assert_eq!(opened.profile.tree.len(), profile.tree.len());

@@ -56,7 +56,7 @@ struct StoredExtent {
 }
 
 impl StoredExtent {
-    /// Nothing yet; the root is never listed.
+    /// Nothing written yet; the root is never listed.
     fn new() -> Self {
         StoredExtent { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..StoredExtent::default() }
     }
@@ -158,7 +158,7 @@ impl StoredExtent {
     }
 }
 
-/// The manifest and the files of a complete profile that is written at once, without a folder.
+/// The manifest and files of a complete profile, written at once, without a folder.
 pub(super) fn in_memory(
     profile: &Profile,
     now: Time<clock::Monotonic>,
@@ -244,7 +244,7 @@ impl Writer {
         values.sum::<usize>() + self.written.lanes.held_bytes()
     }
 
-    /// The folder, wherever it is by now.
+    /// The folder, wherever it has moved.
     pub fn folder(&self) -> Arc<Folder> {
         Arc::clone(&self.folder)
     }
@@ -411,7 +411,7 @@ pub struct MergeResult {
 }
 
 impl PendingMerge {
-    /// Merges: reads the old segments and writes the new ones.
+    /// Reads the old segments and writes the merged ones.
     pub fn run(self) -> MergeResult {
         let PendingMerge { folder, window_ns, of_tables } = self;
         let container = Container::Folder(Arc::clone(&folder));
@@ -436,7 +436,7 @@ fn segment(table: Table, attempt: u32, rows: u64, bytes: &[u8]) -> Segment {
 }
 
 impl Delta {
-    /// Adds the rows of a table, if there are any.
+    /// Adds the rows of a table, if any.
     fn add(&mut self, table: Table, batches: impl IntoIterator<Item = Batch>) -> Result<(), StoreError> {
         let mut rows = 0;
         let mut batches = batches.into_iter().filter(|batch| batch.rows() > 0).peekable();

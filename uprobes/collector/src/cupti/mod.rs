@@ -172,8 +172,7 @@ fn open(name: &CStr, flags: i32) -> Option<NonNull<c_void>> {
 }
 
 impl Cupti {
-    /// The copy that the process has loaded, else the one that its linker finds, else the installed
-    /// one.
+    /// The copy that the process has loaded, else the one that its linker finds, else the installed one.
     pub(crate) fn find() -> Result<Self, Error> {
         let loaded = NAMES.iter().find_map(|name| open(name, libc::RTLD_NOLOAD));
         let library = loaded

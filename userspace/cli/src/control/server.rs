@@ -93,8 +93,8 @@ impl Drop for ControlSocket {
         drop(self.socket.take());
         // Pending requests get no answer.
         self.requests = crossbeam_channel::never();
-        // The thread may still wait for a client, for a few seconds at most; the end of the capture does not wait
-        // for it.
+        // The thread may still wait for a client, for a few seconds at most; the end of the capture does not wait for
+        // it.
         drop(self.thread.take().filter(JoinHandle::is_finished).map(JoinHandle::join));
     }
 }

@@ -36,8 +36,7 @@ impl NamedSocket {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // Set before binding: the file inherits the permissions, so that others can never connect.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        // A socket path has at most 107 bytes; going through the descriptor, only the file name
-        // counts.
+        // A socket path has at most 107 bytes; going through the descriptor, only the file name counts.
         let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_fd().as_raw_fd()));
         path.push(name);
         bind(&socket, &SocketAddrUnix::new(path)?)?;

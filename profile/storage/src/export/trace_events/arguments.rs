@@ -14,7 +14,7 @@ use deepctx_profile::trace::{
 use super::{Argument, DrawnEvent, EventId, Events};
 use crate::host_kind::host_kind;
 
-/// Numbers of arrows of each rank: a trace has fewer than 2^32 events, and 2^12 ranks leave them exact in a script.
+/// Arrow numbers per rank: a trace has fewer than 2^32 events, and 2^12 ranks keep them exact in a script.
 const FLOWS_OF_RANK: u64 = 1 << 32;
 
 impl Events<'_> {

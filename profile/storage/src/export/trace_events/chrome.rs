@@ -18,7 +18,7 @@ use crate::export::json_text::{field, value};
 /// Writes the JSON document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` failed.
 pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let header = &events.header;
     out.write_all(b"{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\",\n")?;
@@ -168,7 +168,7 @@ fn id(text: &str) -> serde_json::Value {
     number.map_or_else(|| text.into(), Into::into)
 }
 
-/// Nanoseconds as microseconds with three decimals. A binary fraction would lose some.
+/// Nanoseconds as microseconds with three decimals. A binary fraction would lose precision.
 struct Micros(i128);
 
 impl fmt::Display for Micros {

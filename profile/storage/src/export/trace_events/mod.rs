@@ -61,7 +61,7 @@ struct SideTables<'j> {
     wake_ups: FxHashMap<Id<HostOp>, Vec<WakeUpEvent>>,
     categories: FxHashMap<Id<HostOp>, HostCategory>,
     collectives: FxHashMap<Id<DeviceOp>, CollectiveNote>,
-    /// Work of each call.
+    /// Work launched by each call.
     launched: FxHashMap<Id<HostOp>, Vec<u32>>,
 }
 
@@ -82,10 +82,10 @@ struct DrawnEvent<'e> {
     category: &'e str,
     name: &'e str,
     begin: TraceTime,
-    /// `None` for a moment.
+    /// `None` for an instant.
     duration: Option<Duration>,
     arguments: Vec<(&'static str, Argument<'e>)>,
-    /// Arrows that begin here.
+    /// Arrows that start here.
     flows_out: Vec<u64>,
     /// The arrow that ends here.
     flow_in: Option<u64>,
@@ -123,7 +123,7 @@ impl<'j> Events<'j> {
         losses.map(|loss| (loss.count, loss.key.as_str(), loss.sentence.as_str()))
     }
 
-    /// The events of a rank, in the order of its tables.
+    /// The events of a rank, in table order.
     fn ids(&self, rank: usize) -> impl Iterator<Item = EventId> + '_ {
         let trace = &self.job.ranks()[rank].trace;
         let host = trace.host.iter().map(|(id, _)| EventId::Host(id));
@@ -138,7 +138,7 @@ impl<'j> Events<'j> {
         self.header.ranks.get(rank).map_or(0, |of| of.shift_ns)
     }
 
-    /// A time on the clock of the file.
+    /// Converts a time to the clock of the file.
     fn at(&self, rank: usize, time: TraceTime) -> i128 {
         i128::from(time.as_nanos()) + i128::from(self.shift(rank))
     }

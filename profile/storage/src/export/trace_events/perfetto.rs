@@ -25,7 +25,7 @@ use crate::proto::perfetto::{
 /// Writes the trace.
 ///
 /// # Errors
-/// Those of `out`, and `InvalidData` for a time beyond the end of the format's clock.
+/// Writing to `out` failed, or `InvalidData` for a time beyond the end of the format's clock.
 pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let next_track = events.rows.rows.len() as u64 + 1;
     let mut writer = Writer {
@@ -54,7 +54,7 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
 struct Writer<'a, 'j> {
     events: &'a Events<'j>,
     packets: Packets<'a>,
-    /// Numbers of categories, names of events and names of arguments.
+    /// Ids of categories, event names and argument names.
     names: [FxHashMap<&'a str, u64>; 3],
     next_track: u64,
     counters: Vec<LaneHeader>,
@@ -79,7 +79,7 @@ impl<'a> Writer<'a, '_> {
         self.packets.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })
     }
 
-    /// A track for each row, below that of its process or device.
+    /// A track for each row, below its process or device.
     fn tracks(&mut self) -> io::Result<()> {
         let mut processes: BTreeMap<(usize, &str), u64> = BTreeMap::new();
         let events = self.events;
@@ -112,7 +112,7 @@ impl<'a> Writer<'a, '_> {
         Ok(())
     }
 
-    /// Numbers the tracks of counters.
+    /// Assigns numbers to counter tracks.
     fn number_counters(&mut self) {
         let mut known = FxHashMap::default();
         for (rank, side) in self.events.sides.iter().enumerate() {
@@ -210,7 +210,7 @@ impl<'a> Writer<'a, '_> {
         self.drawn(rank, uuid, SLICE_BEGIN, event)
     }
 
-    /// Ends the slices that are over.
+    /// Ends finished slices.
     fn close(&mut self, rank: usize, tracks: &mut RowTracks, until: i128) -> io::Result<()> {
         for (uuid, open) in &mut tracks.0 {
             while let Some(end) = open.pop_if(|end| *end <= until) {

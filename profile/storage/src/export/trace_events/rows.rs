@@ -154,12 +154,12 @@ impl Rows {
         self.rows.iter().map(|row| row.header.clone()).collect()
     }
 
-    /// The row of a thread, by its number in the trace.
+    /// The row of a thread, by its index in the trace.
     pub(super) fn thread(&self, rank: usize, thread: usize) -> usize {
         self.threads[rank][thread]
     }
 
-    /// The row of a stream, by its number in the trace.
+    /// The row of a stream, by its index in the trace.
     pub(super) fn of_stream(&self, rank: usize, stream: usize) -> usize {
         self.streams[rank][stream]
     }

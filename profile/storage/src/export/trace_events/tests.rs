@@ -32,7 +32,7 @@ fn job(traces: Vec<Trace>) -> Job {
     Job::new(traces.into_iter().map(|trace| (String::new(), trace)).collect()).unwrap()
 }
 
-/// Every trace of a job, written and read again.
+/// Every trace of a job, written and read back.
 fn again(job: &Job, format: Format) -> Vec<Trace> {
     let (traces, _) = import::traces(&export(job, format)).unwrap();
     traces.into_iter().map(|(_, trace)| trace).collect()

@@ -143,7 +143,7 @@ fn an_event_at_time_0_makes_no_trace_of_1970() {
     let (trace, _) = trace(document.as_bytes()).unwrap();
     let (first, last) = trace.span().unwrap();
     assert_eq!((last - first, trace.clock.epoch_ns), (Nanos(10_875), Some(0)));
-    // The sums are of the same events.
+    // The totals are of the same events.
     let profile = read(document.as_bytes(), "x").unwrap();
     assert_eq!(
         (profile.elapsed, profile.profile.ledger.stage(Stage::Decode).gaps.count("at-time-zero")),
@@ -203,7 +203,7 @@ fn a_trace_without_its_end_is_read_up_to_there() {
         assert_eq!((shown(&trace).as_str(), kind), ("Other 1/1 1000+2000 a #0\n1 cut-short\n", Kind::Kineto));
     };
     check(&whole.as_bytes()[..whole.len() - 12]);
-    // In the middle of a number, which is not one then.
+    // Cut within a number, which is invalid then.
     for number in ["-", "1.", "1e"] {
         check(format!(r#"{}{{"ts":{number}"#, &whole[..whole.len() - 23]).as_bytes());
         check(format!("{}\n{{\"ts\":{number}", &whole[..whole.len() - 23]).as_bytes());

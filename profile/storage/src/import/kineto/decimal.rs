@@ -17,7 +17,7 @@ pub(super) struct Thousandths {
 /// Largest exponent and most digits: anything larger is not a time.
 const DIGITS_MAX: i32 = 30;
 
-/// The number of a JSON text, quoted or not. `None` for anything else, and for numbers beyond 30 digits.
+/// Parses a number of a JSON text, quoted or not. `None` for anything else, and for numbers beyond 30 digits.
 pub(super) fn thousandths(text: &str) -> Option<Thousandths> {
     let text = text.trim().trim_matches('"');
     let (negative, text) = match text.strip_prefix('-') {

@@ -25,7 +25,7 @@ pub(super) trait DocumentVisitor {
     fn is_kineto(&mut self);
     /// The header of a deepctx-bpf export, which describes its rows.
     fn header(&mut self, header: EventHeader);
-    /// Rank, and ranks of the job.
+    /// Rank and number of ranks in the job.
     fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>);
 }
 

@@ -92,10 +92,10 @@ impl<'de: 'b, 'b> Deserialize<'de> for ListedEvent<'b> {
     }
 }
 
-/// Values of a counter that are numbers, by name.
+/// The numeric values of a counter, by name.
 pub(super) struct CounterValues<'b>(pub(super) Vec<(Cow<'b, str>, f64)>);
 
-/// Most values of one counter.
+/// Maximum values of one counter.
 const VALUES_MAX: usize = 64;
 
 impl<'de: 'b, 'b> Deserialize<'de> for CounterValues<'b> {

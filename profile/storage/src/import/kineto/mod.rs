@@ -33,7 +33,7 @@ use super::{
 };
 use crate::event_header::{EventHeader, LaneOwner, SUMS};
 
-/// Microseconds since 1970 are above this (2001), microseconds since the boot of a machine below.
+/// Microseconds since 1970 are larger than this (2001), microseconds since boot are smaller.
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {

@@ -22,24 +22,24 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, MAIN_DB, Result, Statement, ffi};
 use rustc_hash::FxHashMap;
 
-/// Longest value: names of kernels and ranges have some kilobytes at most.
+/// Maximum length of a value: names of kernels and ranges have a few kilobytes at most.
 const VALUE_MAX: i32 = 1 << 24;
 /// Most memory of SQLite besides the file: a database with a thousand tables takes some megabytes.
 const HEAP_MAX: u32 = 1 << 28;
-/// Least size of a page.
+/// Minimum page size.
 const PAGE_MIN: usize = 512;
 /// Page reads allowed for each row, and for each page: a row takes four or so, and a long one has pages of its own.
 const LOOKS: u64 = 64;
 
-/// A database, and which tables it has.
+/// A database and its tables.
 pub(super) struct Database<'b> {
     connection: Connection,
-    /// Columns that hold values, by table.
+    /// Columns with values, by table.
     tables: FxHashMap<String, Vec<String>>,
     bytes: &'b [u8],
 }
 
-/// Where reading a table ended.
+/// How reading a table ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// At its last row, or the table does not exist.
@@ -65,9 +65,10 @@ impl<'b> Database<'b> {
     /// It is not a database, or the list of its tables is damaged.
     pub(super) fn open(bytes: &'b [u8]) -> Result<Self> {
         let mut connection = Connection::open_in_memory()?;
-        // SAFETY: the slice lives as long as `bytes`, for `'b`. SQLite reads it through this connection only, which is
-        // a private field of a value that has `'b`, too, and is closed when that is dropped. Opened for reading, and
-        // without `FREEONCLOSE` and `RESIZEABLE`, it neither changes nor frees the memory.
+        // SAFETY: the slice lives as long as `bytes`, for `'b`. SQLite reads it only through this connection, a private
+        // field of a value bound by `'b`, which closes it when dropped. It is opened for reading, without `FREEONCLOSE`
+        // and
+        // `RESIZEABLE`, so SQLite neither changes nor frees the memory.
         let forever: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
         connection.deserialize_bytes(MAIN_DB, forever)?;
         for (setting, value) in [
@@ -95,7 +96,7 @@ impl<'b> Database<'b> {
             self.connection.prepare(all)?.query_map([], |row| row.get(0))?.collect::<Result<_>>()?;
         let mut tables = FxHashMap::default();
         for name in names {
-            // Without generated columns, whose values are expressions of the file.
+            // Excludes generated columns, whose values are expressions from the file.
             let mut columns = self.connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
             let columns = columns.query_map([&name], |row| row.get(0))?.collect::<Result<_>>()?;
             tables.insert(name, columns);
@@ -103,7 +104,7 @@ impl<'b> Database<'b> {
         Ok(tables)
     }
 
-    /// Whether it has a table.
+    /// Whether the table exists.
     pub(super) fn has(&self, table: &str) -> bool {
         self.tables.contains_key(table)
     }
@@ -188,8 +189,8 @@ impl<'b> Database<'b> {
             .into_iter()
             .map(|counter| {
                 let (mut now, mut most) = (0, 0);
-                // SAFETY: the connection is open for as long as `self`, is used by this thread alone, and the two
-                // numbers are there for the call.
+                // SAFETY: the connection stays open as long as `self`, is used by this thread alone, and both numbers
+                // outlive the call.
                 let result = unsafe {
                     ffi::sqlite3_db_status(self.connection.handle(), counter, &raw mut now, &raw mut most, 0)
                 };
@@ -208,7 +209,7 @@ fn quoted(name: &str) -> String {
 pub(super) struct Row<'r>(&'r rusqlite::Row<'r>);
 
 impl Row<'_> {
-    /// The whole number of a column; `None` for anything else.
+    /// The integer in a column; `None` for anything else.
     pub(super) fn integer(&self, at: usize) -> Option<i64> {
         match self.0.get_ref(at) {
             Ok(ValueRef::Integer(number)) => Some(number),
@@ -216,12 +217,12 @@ impl Row<'_> {
         }
     }
 
-    /// The whole number of a column that is not below zero.
+    /// The non-negative integer in a column.
     pub(super) fn number(&self, at: usize) -> Option<u64> {
         u64::try_from(self.integer(at)?).ok()
     }
 
-    /// The text of a column; `None` for anything else.
+    /// The text in a column; `None` for anything else.
     pub(super) fn text(&self, at: usize) -> Option<Cow<'_, str>> {
         match self.0.get_ref(at) {
             Ok(ValueRef::Text(text)) => Some(String::from_utf8_lossy(text)),
@@ -230,7 +231,7 @@ impl Row<'_> {
     }
 }
 
-/// Finds texts by their numbers.
+/// Finds texts by number.
 pub(super) struct Lookup<'d> {
     statement: Statement<'d>,
     numbers: Option<FxHashMap<i64, i64>>,

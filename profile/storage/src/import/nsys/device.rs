@@ -20,7 +20,7 @@ use crate::import::NOT_UNDERSTOOD;
 const WORK: [&str; 7] = ["start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId"];
 
 impl Reader<'_> {
-    /// Work of devices.
+    /// Reads device work.
     pub(super) fn devices(&mut self) -> Result<()> {
         let columns = [&WORK[..], &["graphNodeId", "demangledName", "shortName", "mangledName"]].concat();
         self.table("CUPTI_ACTIVITY_KIND_KERNEL", &columns, |processes, row| {
@@ -80,7 +80,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Synchronizations, with the records of the events that they wait for.
+    /// Reads synchronizations, with the records of the events they wait for.
     pub(super) fn synchronisations(&mut self) -> Result<()> {
         // By process and event id, which is unique from one record to the next.
         let mut records: FxHashMap<(usize, u64), Record> = FxHashMap::default();
@@ -102,7 +102,7 @@ impl Reader<'_> {
             let (begin, duration) = span(row.integer(0), row.integer(1))?;
             let record = row.number(9).and_then(|id| records.get(&(number, id)));
             let process = processes.get(number);
-            // The device of such a row is that of the calling thread, not that of the stream.
+            // The device in such a row is the calling thread's, not the stream's.
             let of_thread = row.number(3).and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
             let device_of = |context: Option<u64>| {
                 context.and_then(|context| process.contexts.get(&context)).copied().unwrap_or(of_thread)
@@ -197,10 +197,10 @@ fn sync_kind(kinds: &FxHashMap<i64, String>, kind: i64) -> Option<SyncKind> {
     })
 }
 
-/// Most values of an enumeration; the longest that is read has some dozens.
+/// Maximum values of an enumeration; the longest one has a few dozen.
 const LABELS_MAX: usize = 4096;
 
-/// An enumeration of a file: numbers differ between versions, names do not.
+/// Reads an enumeration of a file: numbers differ between versions, names do not.
 fn labels(database: &Database<'_>, table: &str, column: &str) -> Result<FxHashMap<i64, String>> {
     let mut labels = FxHashMap::default();
     database.rows(table, &["id", column], |row| {

@@ -19,15 +19,15 @@ use crate::import::{NO_END, NOT_UNDERSTOOD};
 /// Columns of all events of threads.
 const EVENT: [&str; 3] = ["start", "end", "globalTid"];
 
-/// Kinds of rows of `NVTX_EVENTS` (`ENUM_NSYS_EVENT_TYPE`); `Nvtxt` ones were read from text files.
+/// Kinds of rows in `NVTX_EVENTS` (`ENUM_NSYS_EVENT_TYPE`); `Nvtxt` ones were read from text files.
 const MARKS: [i64; 2] = [34, 65];
 const RANGES: [i64; 4] = [59, 60, 70, 71];
 const DOMAIN: i64 = 75;
-/// Most names of domains: a library has one.
+/// Maximum names of domains: a library has one.
 const DOMAINS_MAX: usize = 4096;
 
 impl Reader<'_> {
-    /// Calls of CUDA.
+    /// Reads CUDA calls.
     pub(super) fn calls(&mut self) -> Result<()> {
         let columns = [&EVENT[..], &["correlationId", "nameId", "returnValue"]].concat();
         self.table("CUPTI_ACTIVITY_KIND_RUNTIME", &columns, |processes, row| {
@@ -46,7 +46,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Ranges of NVTX.
+    /// Reads NVTX ranges.
     pub(super) fn ranges(&mut self) -> Result<()> {
         let mut domains: FxHashMap<i64, String> = FxHashMap::default();
         let columns = ["eventType", "domainId", "text", "textId"];
@@ -84,7 +84,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Calls of the system's and of NVIDIA's libraries.
+    /// Reads calls of system and NVIDIA libraries.
     pub(super) fn other_calls(&mut self) -> Result<()> {
         let columns = [&EVENT[..], &["nameId"]].concat();
         for table in ["OSRT_API", "CUBLAS_EVENTS", "CUDNN_EVENTS"] {

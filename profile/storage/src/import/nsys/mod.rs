@@ -33,7 +33,7 @@ use self::database::{Database, End, Row};
 use self::processes::Processes;
 use super::{EVENTS_MAX, ImportError, Kind, TABLE_DAMAGED};
 
-/// Reads the traces of a file, with the id of each process.
+/// Reads the traces of a file, with process ids.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<(u32, Trace)>, ImportError> {
     let damaged = |error: rusqlite::Error| {
         let because = match database::length(bytes) {

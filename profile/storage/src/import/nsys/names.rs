@@ -56,7 +56,7 @@ pub(super) fn copy(direction: &str, from: Option<&str>, to: Option<&str>) -> Str
     }
 }
 
-/// Directions of copies by CUPTI's numbers (`CUpti_ActivityMemcpyKind`), for a file without their names.
+/// Copy directions by CUPTI's numbers (`CUpti_ActivityMemcpyKind`), for files without their names.
 pub(super) const COPIES: [&str; 14] = [
     "UNKNOWN", "HTOD", "DTOH", "HTOA", "ATOH", "ATOA", "ATOD", "DTOA", "DTOD", "HTOH", "PTOP", "UVM_HTOD",
     "UVM_DTOH", "UVM_DTOD",

@@ -85,7 +85,7 @@ impl<'d> Processes<'d> {
         self.gaps.gap(Stage::Decode, reason, 1);
     }
 
-    /// Whether there is no room for more events.
+    /// Whether the event limit is reached.
     pub(super) fn is_full(&self) -> bool {
         self.events > EVENTS_MAX
     }
@@ -123,13 +123,13 @@ impl<'d> Processes<'d> {
         }
     }
 
-    /// Orders processes by their ids.
+    /// Sorts processes by id.
     pub(super) fn sort(&mut self) {
         self.all.sort_rows_by_key(|process| process.key);
         self.numbers = self.all.iter().zip(0..).map(|(process, number)| (process.key, number)).collect();
     }
 
-    /// A process by its number.
+    /// A process by index.
     pub(super) fn get(&mut self, number: usize) -> &mut Process {
         &mut self.all[number]
     }
@@ -191,7 +191,7 @@ impl Process {
     }
 }
 
-/// Begin and length of an event.
+/// Start and length of an event.
 pub(super) fn span(begin: Option<i64>, end: Option<i64>) -> Result<(TraceTime, Duration), &'static Reason> {
     let (Some(begin), Some(end)) = (begin, end) else { return Err(NOT_UNDERSTOOD) };
     let Ok(from) = u64::try_from(begin) else { return Err(OUT_OF_RANGE) };

@@ -274,7 +274,7 @@ fn waits_name_the_record_of_their_event() {
             host,
         ]
     );
-    // Without the table of events, it is a guess and says so.
+    // Without the table of events, the result is marked as a guess.
     let found = waits(&rows(""));
     assert_eq!(
         found,
@@ -384,7 +384,7 @@ fn other_databases_are_refused_by_name() {
     assert_eq!(refused(b"SQLite format 3\0"), "it is no valid Nsight Systems export: file is not a database");
 }
 
-/// An export whose table of kernels takes many pages, and the first page of that table.
+/// An export whose kernel table takes many pages, and the first page of that table.
 fn many_kernels() -> (Vec<u8>, usize) {
     let rows = format!(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)

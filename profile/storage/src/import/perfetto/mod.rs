@@ -109,7 +109,7 @@ enum EventType {
     End,
     Instant,
     Counter,
-    /// A slice with its length, of the older form.
+    /// A slice with its length, in the older form.
     Complete,
 }
 
@@ -323,7 +323,7 @@ impl Reader<'_> {
         self.ranks.rows().trace.ledger.gap(Stage::Decode, reason, count);
     }
 
-    /// The traces, when every event is in them.
+    /// The traces, once all events are assigned.
     fn finish(self) -> Vec<Trace> {
         let epoch_ns = self.sequences.epoch_ns;
         self.ranks.finish(|trace| {

@@ -16,9 +16,9 @@ use deepctx_common::reason::Reason;
 
 /// Most names of a file: each takes at least four bytes there, and forty here.
 const NAMES_MAX: usize = 1 << 23;
-/// Most bytes of them.
+/// Maximum bytes of names.
 const NAME_BYTES_MAX: usize = 1 << 28;
-/// Most writers and clocks of a file.
+/// Maximum writers and clocks of a file.
 const SEQUENCES_MAX: usize = 1 << 16;
 
 /// Clocks shared by all writers.
@@ -72,7 +72,7 @@ struct OwnClock {
 #[derive(Clone, Copy)]
 pub(super) struct PacketState {
     pub(super) state: u32,
-    /// The track of events that name none.
+    /// The track of events without one.
     pub(super) track: Option<u64>,
 }
 
@@ -147,7 +147,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// The name of a number.
+    /// The name with a number.
     pub(super) fn name(&self, state: u32, table: NameTable, iid: u64) -> Option<&str> {
         self.names.get(&(state, table, iid)).map(|id| self.strings.get(*id))
     }

@@ -109,7 +109,7 @@ fn decoded(reader: &Reader<'_>, event: &FoundEvent) -> Option<TrackEvent> {
     TrackEvent::decode(bytes.get(from..from + event.length as usize)?).ok()
 }
 
-/// A time of the file on the clock of a rank.
+/// Converts a time of the file to a rank's clock.
 fn time(reader: &mut Reader<'_>, rank: usize, at: u64) -> Option<TraceTime> {
     let time = at.checked_sub(reader.ranks.shift(rank)).map(TraceTime::from_nanos);
     if time.is_none() {
@@ -118,7 +118,7 @@ fn time(reader: &mut Reader<'_>, rank: usize, at: u64) -> Option<TraceTime> {
     time
 }
 
-/// A slice of the older form, which has its length.
+/// Adds a slice of the older form, which includes its length.
 fn complete(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent) {
     let length = decoded(reader, event).and_then(|of| of.legacy_event).map_or(0, |of| of.duration_us);
     match u64::try_from(length).ok().and_then(|us| us.checked_mul(1000)?.checked_add(event.at)) {
@@ -188,7 +188,7 @@ impl EventNames<'_> {
         own.or_else(named).unwrap_or("")
     }
 
-    /// The arguments that are known.
+    /// The known arguments.
     fn arguments(&self, event: &TrackEvent) -> Arguments<'static> {
         let mut arguments = Arguments::default();
         for annotation in &event.debug_annotations {

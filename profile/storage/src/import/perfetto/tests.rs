@@ -238,7 +238,7 @@ fn counters_multiply_and_add_up() {
 #[test]
 fn packets_of_other_kinds_are_counted_by_name() {
     let mut bytes = file(vec![thread_track(1, 9), begin(1, 10, 1, "a"), end(1, 20, 1)]);
-    // ftrace_events, a process tree, and field 500, each in a packet of its own.
+    // ftrace_events, a process tree, and field 500, each in a separate packet.
     for packet in [&[0x0a, 0][..], &[0x0a, 0], &[0x12, 0], &[0xa2, 0x1f, 0]] {
         bytes.extend([0x0a, packet.len() as u8]);
         bytes.extend(packet);

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::proto::perfetto::TrackDescriptor;
 
-/// Most tracks of a file: a viewer draws a row for each.
+/// Maximum tracks of a file: a viewer draws a row for each.
 const TRACKS_MAX: usize = 1 << 20;
 /// Most nested tracks.
 const DEPTH_MAX: usize = 64;
@@ -45,7 +45,7 @@ impl Tracks {
         Some(number)
     }
 
-    /// The id of a number.
+    /// The id with this number.
     pub(super) fn uuid(&self, number: u32) -> u64 {
         self.uuids.get(number as usize).copied().unwrap_or(0)
     }
@@ -62,7 +62,7 @@ impl Tracks {
         self.described.get(&uuid)
     }
 
-    /// A track and those above it.
+    /// A track and its ancestors.
     pub(super) fn upwards(&self, uuid: u64) -> impl Iterator<Item = (u64, Option<&TrackDescriptor>)> {
         let parent =
             |uuid: &u64| self.described.get(uuid).and_then(|of| of.parent_uuid).filter(|above| above != uuid);

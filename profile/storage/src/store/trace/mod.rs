@@ -37,10 +37,10 @@ pub use write::TraceWriter;
 /// The file that lists all others.
 pub(super) const LIST: &str = "trace.json";
 const FORMAT: &str = "deepctx-trace";
-/// 2 has ranges and steps; 3 has no value where an older one has 0; 4 has operators, and calls of other kinds; 5 has
-/// edges of graphs; 6 has counters. A newer one is refused: its events would be misread.
+/// 2 adds ranges and steps; 3 has no value where older versions have 0; 4 adds operators and other kinds of calls; 5
+/// adds graph edges; 6 adds counters. Newer versions are refused, because their events would be misread.
 const VERSION: u64 = 6;
-/// An entry takes about 200 bytes: a flush each second for a month.
+/// Maximum size. An entry takes about 200 bytes, so this holds a month of one flush per second.
 const LIST_BYTES_MAX: u64 = 1 << 29;
 
 /// The list of a trace's files.
@@ -55,7 +55,7 @@ pub(super) struct List {
     /// Events seen by the recorder, by outcome.
     #[serde(default)]
     account: Account,
-    /// The ranks of processes that have one, by process id.
+    /// Ranks by process id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     ranks: BTreeMap<u32, ListedRank>,
     segments: Vec<TraceFile>,
@@ -82,7 +82,7 @@ struct ListedRank {
 struct TraceFile {
     #[serde(flatten)]
     segment: Segment,
-    /// Begin of the first event in it.
+    /// Start of the first event in it.
     first_ns: u64,
     /// Begin of the first event that is not a value of a counter, if later: values may hold from before the events
     /// beside them. `u64::MAX` if there is none.
@@ -110,7 +110,7 @@ impl List {
         Ok(Some(list))
     }
 
-    /// The rank of each process that has one, by process id.
+    /// Ranks by process id.
     #[cfg(feature = "import")]
     pub(super) fn ranks(&self) -> BTreeMap<u32, RankInfo> {
         let rank = |of: &ListedRank| RankInfo { rank: Some(of.rank), world_size: Some(of.world_size) };

@@ -32,7 +32,7 @@ impl List {
         events.fold(0, |sum, listed| sum.saturating_add(listed.segment.rows))
     }
 
-    /// Begin of the first event that is no value of a counter.
+    /// Start of the first event that is no counter value.
     pub(in crate::store) fn first_ns(&self) -> u64 {
         let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
         let first = events.map(|listed| listed.events_from_ns.unwrap_or(listed.first_ns)).min();
@@ -147,7 +147,7 @@ impl<'p> TraceReader<'p> {
         Ok(())
     }
 
-    /// Opens the files that begin before the next event.
+    /// Opens the files that start before the next event.
     fn open_due(&mut self) {
         while let Some(listed) = self.ahead.last() {
             if self.next.peek().is_some_and(|Reverse((start, _))| *start < listed.first_ns) {

@@ -81,7 +81,7 @@ impl TraceWriter {
     /// Marks the trace as complete, with the counts of the events.
     ///
     /// # Errors
-    /// The list could not be written; the events are there.
+    /// The list could not be written; the events are on disk.
     pub fn finish(&mut self, account: &RecordedAccount) -> Result<(), StoreError> {
         self.list.account = Account {
             received: account.received,
