@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use crate::loaded::LoadedProfile;
 use crate::node::{module_of, source_of};
 
-/// Columns with their names.
+/// Named columns.
 struct Columns(Vec<(Field, ArrayRef)>);
 
 impl Columns {
@@ -35,7 +35,7 @@ impl Columns {
     }
 }
 
-/// Name of a unit at the end of a column's name.
+/// The unit suffix of a column name.
 const fn suffix(unit: Unit) -> &'static str {
     match unit {
         Unit::Nanoseconds => "ns",
@@ -44,7 +44,7 @@ const fn suffix(unit: Unit) -> &'static str {
     }
 }
 
-/// A row for each calling context, by number: its parent, its frame, and its values of each metric.
+/// One row per calling context, by number: its parent, its frame, and its value of each metric.
 pub(crate) fn nodes(loaded: &LoadedProfile) -> Result<RecordBatch, ArrowError> {
     let tree = &loaded.profile().tree;
     let mut columns = Columns(Vec::new());
@@ -53,7 +53,7 @@ pub(crate) fn nodes(loaded: &LoadedProfile) -> Result<RecordBatch, ArrowError> {
     columns.push("parent", Arc::new(parents.collect::<UInt32Array>()));
     let mut depths: Vec<u32> = Vec::with_capacity(tree.len());
     for (id, node) in tree.nodes().enumerate() {
-        // Callers come before what they call.
+        // Callers precede callees.
         let depth = if id == 0 { 0 } else { depths[node.parent.index()] + 1 };
         depths.push(depth);
     }
@@ -78,7 +78,7 @@ fn values(loaded: &LoadedProfile, metric: Metric, columns: &mut Columns) {
     columns.push(format!("{name}_values"), Arc::new(UInt64Array::from(counts)));
 }
 
-/// Distinct texts, and for each frame which of them is its own: a dictionary must not have a text twice.
+/// Distinct texts, and the text of each frame: a dictionary must not contain a text twice.
 #[derive(Default)]
 struct Texts {
     numbers: FxHashMap<String, u32>,
@@ -86,7 +86,7 @@ struct Texts {
 }
 
 impl Texts {
-    /// The number of a text, which is looked up without being copied.
+    /// The number of a text; the lookup does not copy it.
     fn number(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -101,7 +101,7 @@ impl Texts {
         self.of_frame.push(number);
     }
 
-    /// The column: for each context the text of its frame.
+    /// The column: for each context, the text of its frame.
     fn column(&self, frames: &[u32]) -> Result<ArrayRef, ArrowError> {
         let of = |frame: &u32| self.of_frame.get(*frame as usize).copied().flatten();
         let keys: UInt32Array = frames.iter().map(of).collect();
@@ -114,7 +114,7 @@ impl Texts {
     }
 }
 
-/// What each context's frame is, and where it is from.
+/// Adds columns for the frame of each context and its location.
 fn frames(loaded: &LoadedProfile, columns: &mut Columns) -> Result<(), ArrowError> {
     let profile = loaded.profile();
     let text = |id: Option<StrId>| id.map(|id| profile.strings.get(id));
@@ -140,7 +140,7 @@ fn frames(loaded: &LoadedProfile, columns: &mut Columns) -> Result<(), ArrowErro
     Ok(())
 }
 
-/// A row for each metric with values: figures of the whole profile, in the metric's unit.
+/// One row per metric with values: totals of the whole profile, in the metric's unit.
 pub(crate) fn metrics(loaded: &LoadedProfile) -> Result<RecordBatch, ArrowError> {
     let tree = &loaded.profile().tree;
     let metrics: Vec<Metric> = tree.metrics().collect();

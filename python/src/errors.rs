@@ -53,7 +53,7 @@ fn kind(error: &Cause) -> &'static str {
     }
 }
 
-/// An error of the system keeps its number, so that `__cause__` is a `PermissionError` where it was one.
+/// A system error keeps its number, so that `__cause__` is a `PermissionError` if it was one.
 fn cause(source: &(dyn Error + 'static)) -> PyErr {
     match source.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
         Some(number) => io::Error::from_raw_os_error(number).into(),
@@ -61,12 +61,12 @@ fn cause(source: &(dyn Error + 'static)) -> PyErr {
     }
 }
 
-/// Something that cannot be made of a profile.
+/// A request that the profile cannot satisfy.
 pub(crate) fn failed(error: impl std::fmt::Display) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
-/// A value as JSON, which Python's own decoder reads faster than objects could be made one by one.
+/// A value as JSON: Python's decoder is faster than creating objects one by one.
 pub(crate) fn json<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyString>> {
     let text = serde_json::to_string(value).map_err(failed)?;
     Ok(PyString::new(py, &text))

@@ -14,23 +14,23 @@ use deepctx_storage::OpenedProfile;
 /// An opened profile.
 pub(crate) struct LoadedProfile {
     pub(crate) opened: OpenedProfile,
-    /// What stands for a metric that is not named.
+    /// Default metric.
     pub(crate) metric: Metric,
     children: OnceLock<Children>,
     inclusive: Vec<OnceLock<Vec<u64>>>,
     events: Arc<Events>,
 }
 
-/// Single events of a profile, read when they are first asked for: those of many ranks take seconds.
+/// Individual events of a profile, read on first use: events of many ranks take seconds.
 struct Events {
-    /// A folder: that of our profile, or one with a trace for each rank. A file has events of one rank only.
+    /// A folder: that of our profile, or one with a trace per rank. A file has events of one rank only.
     folder: Option<PathBuf>,
     job: OnceLock<Option<Job>>,
 }
 
-/// The children of all contexts, one list behind the other.
+/// The children of all contexts, concatenated.
 struct Children {
-    /// By context: where its list begins; one more entry for the end of the last.
+    /// By context: where its children start; plus one entry for the end of the last.
     begins: Vec<u32>,
     nodes: Vec<NodeId>,
 }
@@ -38,7 +38,7 @@ struct Children {
 impl LoadedProfile {
     pub(crate) fn new(path: &Path, opened: OpenedProfile) -> Self {
         let metric = usual_metric(&[&opened.profile]);
-        // Whoever asks for events may be in another folder then.
+        // The working folder may have changed by the time events are needed.
         let folder = std::path::absolute(path).ok().filter(|path| path.is_dir());
         LoadedProfile::by(metric, opened, Arc::new(Events { folder, job: OnceLock::new() }))
     }
@@ -48,7 +48,7 @@ impl LoadedProfile {
         LoadedProfile { opened, metric, children: OnceLock::new(), inclusive, events }
     }
 
-    /// The part that a selection lets through, with its metric as the usual one.
+    /// The selected part, with the selection's metric as the default.
     pub(crate) fn part(&self, selection: &Selection) -> LoadedProfile {
         let OpenedProfile { profile, elapsed, format, notes } = &self.opened;
         let profile = selection.part_of(profile).into_owned();
@@ -56,7 +56,7 @@ impl LoadedProfile {
         LoadedProfile::by(selection.shown.metric, opened, Arc::clone(&self.events))
     }
 
-    /// Single events, by rank, where there may be those of several. A selection leaves none out.
+    /// Individual events by rank, if there may be several ranks. Includes all events, whatever the selection.
     pub(crate) fn events(&self) -> Option<&Job> {
         let Events { folder, job } = &*self.events;
         let read = || deepctx_storage::open_traces(std::slice::from_ref(folder.as_ref()?)).ok();
@@ -67,10 +67,10 @@ impl LoadedProfile {
         &self.opened.profile
     }
 
-    /// The metric of a name, or the usual one.
+    /// The metric with a name, or the default one.
     ///
     /// # Errors
-    /// There is no such metric, or the profile has no values of it: a sentence that lists those it has.
+    /// There is no such metric, or the profile has no values of it: a message that lists its metrics.
     pub(crate) fn metric(&self, name: Option<&str>) -> Result<Metric, String> {
         let Some(name) = name else { return Ok(self.metric) };
         let metric: Metric =
@@ -86,26 +86,26 @@ impl LoadedProfile {
         })
     }
 
-    /// The profile as tables see it, by one metric and with so many rows.
+    /// The profile in the form that tables use, by one metric and with a row limit.
     pub(crate) fn subset(&self, metric: Metric, rows: usize) -> Subset<'_> {
         Subset::new(self.profile(), &Selection { rows, ..Selection::of(metric) })
     }
 
-    /// What a context called, in the order in which it was first seen.
+    /// The callees of a context, in the order of appearance.
     pub(crate) fn children(&self, node: NodeId) -> &[NodeId] {
         let Children { begins, nodes } = self.children.get_or_init(|| Children::of(self.profile()));
         let bound = |index: usize| begins.get(index).map_or(nodes.len(), |begin| *begin as usize);
         nodes.get(bound(node.index())..bound(node.index() + 1)).unwrap_or_default()
     }
 
-    /// By context: the sum of the metric with all that it called.
+    /// By context: the inclusive sum of the metric.
     pub(crate) fn inclusive(&self, metric: Metric) -> &[u64] {
         self.inclusive[metric.index()].get_or_init(|| self.profile().tree.inclusive(metric))
     }
 }
 
 impl Children {
-    /// Counts, then places: two passes over the parents, whatever the shape of the tree.
+    /// Two passes over the parents, for counts and positions, whatever the shape of the tree.
     fn of(profile: &Profile) -> Self {
         let tree = &profile.tree;
         let mut begins = vec![0u32; tree.len() + 1];

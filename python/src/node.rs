@@ -33,7 +33,7 @@ pub(crate) fn module_of(frame: &Frame) -> Option<StrId> {
     .filter(|module| *module != StrId::EMPTY)
 }
 
-/// Source file and line of a frame; the line of a Python function's definition where none ran.
+/// Source file and line of a frame; for a Python function without a current line, the line of its definition.
 pub(crate) fn source_of(frame: &Frame) -> (Option<StrId>, Option<u32>) {
     match frame.source(true) {
         Some((file, line)) => (Some(file), Some(line)),
@@ -192,7 +192,7 @@ impl Node {
 #[pyclass(frozen, module = "deepctx")]
 pub(crate) struct Walk {
     loaded: Arc<LoadedProfile>,
-    /// Contexts that come yet, the next one last.
+    /// Remaining contexts, the next one last.
     ahead: Mutex<Vec<NodeId>>,
 }
 
@@ -203,7 +203,7 @@ impl Walk {
     }
 
     fn __next__(&self) -> Option<Node> {
-        // A panic leaves a list of contexts that come yet, which is what it is in any case.
+        // A panic leaves a valid list of remaining contexts.
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let id = ahead.pop()?;
         ahead.extend(self.loaded.children(id).iter().rev());

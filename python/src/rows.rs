@@ -35,7 +35,7 @@ macro_rules! tables {
         /// Names of the tables.
         pub(crate) const NAMES: &[&str] = &[$($name),*];
 
-        /// The rows of a table of this name, and `None` without one.
+        /// The rows of the table with this name; `None` if there is none.
         pub(crate) fn of(name: &str, subset: &Subset<'_>, elapsed: Nanos) -> Option<serde_json::Result<Value>> {
             Some(match name {
                 $($name => {
@@ -72,7 +72,7 @@ tables! {
 pub(crate) fn batch(table: &Value) -> Result<RecordBatch, ArrowError> {
     let rows: &[Value] = match table {
         Value::Array(rows) => rows,
-        // Some tables have a total beside their rows.
+        // Some tables have a total in addition to their rows.
         other => other.get("rows").and_then(Value::as_array).map_or(&[], Vec::as_slice),
     };
     let mut columns = Columns { places: FxHashMap::default(), names: Vec::new(), cells: Vec::new() };
@@ -86,7 +86,7 @@ pub(crate) fn batch(table: &Value) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new_with_options(Arc::new(schema), arrays, &options)
 }
 
-/// Cells by column, in the order in which columns are first seen.
+/// Cells by column, in the order of first appearance.
 struct Columns<'v> {
     places: FxHashMap<String, usize>,
     names: Vec<String>,
@@ -115,7 +115,7 @@ impl<'v> Columns<'v> {
     }
 }
 
-/// The narrowest type that holds every cell of a column; text where they have none in common.
+/// The narrowest type that holds every cell of a column; text if they have no common type.
 fn array(cells: &[Option<&Value>]) -> ArrayRef {
     let all = |is: fn(&Value) -> bool| cells.iter().flatten().all(|cell| is(cell));
     if cells.iter().all(Option::is_none) {

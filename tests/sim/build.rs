@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Library of the catalogue, module with what is written by hand, domain of its callbacks.
+/// Catalogue library, module with the hand-written part, callback domain.
 const LIBRARIES: [(&str, &str, &str); 5] = [
     ("cuda-driver", "cuda", "Driver"),
     ("cuda-runtime", "cudart", "Runtime"),
@@ -40,7 +40,7 @@ fn main() {
     }
 }
 
-/// Constants by function, and a table by name.
+/// Writes constants by function and a table by name.
 fn ids(table: &str) -> String {
     let mut modules: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for line in table.lines() {
@@ -67,7 +67,7 @@ fn rows<'t>(table: &'t str, library: &str) -> BTreeMap<&'t str, (u32, &'t str)> 
         let [of, symbol, major, since, parameters] = line.split('\t').collect::<Vec<_>>()[..] else {
             continue;
         };
-        // Of functions whose parameters differ by version, the later.
+        // If parameters differ by version, use the later ones.
         if of == library && major != "12" {
             let (major, minor) = since.split_once('.').unwrap_or((since, "0"));
             let number = |text: &str| text.parse::<u32>().unwrap_or(0);
@@ -77,7 +77,7 @@ fn rows<'t>(table: &'t str, library: &str) -> BTreeMap<&'t str, (u32, &'t str)> 
     rows
 }
 
-/// Every function that the module's sources define: names before a list of parameters within `api!`.
+/// Every function defined in the module's sources: names before a parameter list within `api!`.
 fn written(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).expect("a module is a folder") {
@@ -93,7 +93,7 @@ fn written(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-/// A table of first versions: `cuGetProcAddress` gives what a version knows.
+/// A table of first versions: `cuGetProcAddress` returns what a version has.
 fn versions(rows: &BTreeMap<&str, (u32, &str)>) -> String {
     let mut text = String::from("/// Functions of the catalogue, and the first version that has them.\n");
     text.push_str("pub(crate) const CATALOGUE: &[(&str, u32)] = &[\n");
@@ -128,7 +128,7 @@ fn stubs(rows: &BTreeMap<&str, (u32, &str)>, written: &BTreeSet<String>, domain:
     text
 }
 
-/// The type that is passed as a C type is.
+/// The Rust type with the ABI of a C type.
 fn rust_type(c: &str) -> &'static str {
     let words: Vec<&str> =
         c.split_whitespace().filter(|w| !matches!(*w, "const" | "struct" | "enum")).collect();

@@ -8,7 +8,7 @@
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// The next number below a bound, which counts as 1 at least.
+    /// The next number below a bound; a bound of 0 counts as 1.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -17,10 +17,10 @@ impl Numbers {
         number as usize % bound.max(1)
     }
 
-    /// One of these.
+    /// A random choice.
     ///
     /// # Panics
-    /// There are none.
+    /// There are no choices.
     pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

@@ -22,13 +22,13 @@ use deepctx_symbolizer::unwind_rows::{ENTRY_BYTES, NoTable, PADDING_MAX, UnwindT
 
 use readelf::{Details, Frame, Row};
 
-/// Mismatches kept with their words; all are counted.
+/// Mismatches kept as text; all are counted.
 const EXAMPLES_MAX: usize = 20;
 
 /// Why no comparison took place.
 #[derive(Debug, thiserror::Error)]
 pub enum NotCompared {
-    /// The file or `readelf` cannot be read or run, or `readelf` printed something that is not understood.
+    /// The file cannot be read, `readelf` cannot be run, or its output was not understood.
     #[error("{0}: {1}")]
     Io(PathBuf, std::io::Error),
     /// The file has no table.
@@ -45,11 +45,11 @@ pub struct Report {
     pub frames: u64,
     /// Rows compared.
     pub rows: u64,
-    /// Of these, rows of a supported form.
+    /// Of these, rows with a supported rule.
     pub supported: u64,
     /// The others, by form.
     pub unsupported: BTreeMap<String, u64>,
-    /// Rows in whose place stands one of a kind that no description of a frame gives.
+    /// Rows replaced by a rule of a kind that no frame description contains.
     pub replaced: u64,
     /// Gaps between frames compared.
     pub gaps: u64,
@@ -57,7 +57,7 @@ pub struct Report {
     pub skipped: BTreeMap<&'static str, u64>,
     /// Number of mismatches.
     pub mismatches: u64,
-    /// The first of them.
+    /// The first mismatches.
     pub examples: Vec<String>,
 }
 
@@ -79,15 +79,15 @@ impl fmt::Display for Report {
     }
 }
 
-/// What a printed row should have become.
+/// The rule expected for a printed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ExpectedRule {
     Rule(Rule),
-    /// A form that is not supported, in words.
+    /// An unsupported form, as text.
     Unsupported(String),
 }
 
-/// Compares the table of `path`, a file of any machine of [`Arch`], with `readelf`.
+/// Compares the table of `path`, a file for any machine of [`Arch`], with `readelf`.
 pub fn compare(path: &Path) -> Result<Report, NotCompared> {
     let io = |error| NotCompared::Io(path.into(), error);
     let bytes = std::fs::read(path).map_err(io)?;
@@ -97,7 +97,7 @@ pub fn compare(path: &Path) -> Result<Report, NotCompared> {
     compare_table(path, &table, arch, entry(&bytes)).map_err(io)
 }
 
-/// The machine of an ELF file; the one that runs here for whatever is no ELF file.
+/// The machine of an ELF file; for any other file, the host's.
 fn arch(bytes: &[u8]) -> Arch {
     let number = bytes.get(18..20).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
     number.and_then(Arch::of_elf_machine).unwrap_or(Arch::NATIVE)
@@ -207,10 +207,10 @@ impl Report {
             return;
         }
         self.gaps += 1;
-        // What was derived from instructions has no other reader to be compared with.
+        // Rules derived from instructions cannot be compared with any other reader.
         let is_derived = |rule: &Rule| rule.detail == rule_detail::DERIVED || rule.cfa == rule_kind::REGISTER;
         let at = |address: u64| table.lookup(address).unwrap_or_default();
-        // Up to a derived function or an entry point that begins nearby it is padding, where the rule before goes on.
+        // Before a derived function or an entry point nearby, there is padding, where the previous rule continues.
         let near = begin..end.min(begin + PADDING_MAX + 1);
         let is_marked_entry = |address: u64| address == entry && at(address).cfa == rule_kind::END;
         let is_padding = near.clone().any(|address| is_derived(&at(address)) || is_marked_entry(address));
@@ -235,7 +235,7 @@ impl Report {
     }
 }
 
-/// The rule that a printed row should have become.
+/// The rule expected for a printed row.
 fn expected(arch: Arch, row: &Row, details: &Details) -> ExpectedRule {
     let rule = match arch {
         Arch::X86_64 => x86_64::expected(row, details),
@@ -255,14 +255,13 @@ fn at_cfa(text: &str) -> Option<i32> {
     text.strip_prefix('c')?.parse().ok()
 }
 
-/// How a form that is not supported is counted.
+/// The key under which an unsupported form is counted.
 fn unsupported(column: &str, form: &str) -> String {
     format!("{column} {form}")
 }
 
-/// Libraries that are there wherever the tests are: those that this very process has mapped, the C++ library of
-/// the compiler, the interpreter and library of `python3`, and the paths in
-/// `DEEPCTX_ORACLE_FILES` (separated by colons).
+/// Libraries that exist wherever the tests run: those mapped by this process, the compiler's C++ library, the
+/// interpreter and library of `python3`, and the paths in `DEEPCTX_ORACLE_FILES` (separated by colons).
 pub fn default_files() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_to_string("/proc/self/maps")
         .unwrap_or_default()
@@ -287,10 +286,10 @@ pub fn default_files() -> Vec<PathBuf> {
     files
 }
 
-/// Environment variable with further files to compare, separated by colons.
+/// Environment variable with additional files to compare, separated by colons.
 pub const FILES_VARIABLE: &str = "DEEPCTX_ORACLE_FILES";
 
-/// Where Debian's cross compilers keep the libraries of aarch64.
+/// Where Debian's cross compilers install aarch64 libraries.
 const AARCH64_FOLDER: &str = "/usr/aarch64-linux-gnu/lib";
 
 /// Libraries of aarch64, if they are installed.
@@ -298,7 +297,7 @@ pub fn aarch64_files() -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(AARCH64_FOLDER) else { return Vec::new() };
     let mut files: Vec<PathBuf> =
         entries.flatten().filter_map(|entry| entry.path().canonicalize().ok()).collect();
-    // Others there are texts for linkers.
+    // Other files there are linker scripts.
     files.retain(|file| {
         std::fs::read(file)
             .is_ok_and(|bytes| bytes.starts_with(b"\x7fELF\x02\x01\x01") && bytes.get(16) == Some(&3))

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use crate::link;
 
-/// A result that is not success; CUDA's driver, CUDA's runtime and HIP agree on these numbers.
+/// A result other than success; CUDA's driver, CUDA's runtime and HIP share these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) i32);
 
@@ -31,10 +31,10 @@ impl Code {
     pub(crate) const CAPTURE_UNJOINED: Self = Self(904);
 }
 
-/// What functions give: success, or why not.
+/// Result of a function.
 pub(crate) type Status = Result<(), Code>;
 
-/// Whose function it is, as callbacks call it.
+/// The library of a function, as in callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Domain {
     Driver = 1,
@@ -44,13 +44,13 @@ pub(crate) enum Domain {
     Nccl = 102,
 }
 
-/// One function, for those who watch it.
+/// One function, for subscribers.
 #[derive(Debug)]
 pub(crate) struct ApiFunction {
     pub(crate) domain: Domain,
-    /// CUPTI's callback id; 0 when it has none.
+    /// CUPTI's callback id; 0 for none.
     pub(crate) id: u32,
-    /// With the zero at its end.
+    /// NUL-terminated.
     pub(crate) name: &'static str,
 }
 
@@ -70,7 +70,7 @@ impl ApiFunction {
     }
 }
 
-/// The number of a name that ends in a zero.
+/// The number of a NUL-terminated name.
 const fn number(table: &[(&str, u32)], name: &str) -> u32 {
     let mut i = 0;
     while i < table.len() {
@@ -89,7 +89,7 @@ const fn number(table: &[(&str, u32)], name: &str) -> u32 {
     0
 }
 
-/// True for names whose default stream is each thread's own.
+/// True for names whose default stream is per thread.
 pub(crate) const fn is_per_thread(name: &str) -> bool {
     ends_with(name, b"_ptsz\0") || ends_with(name, b"_ptds\0") || ends_with(name, b"_spt\0")
 }
@@ -106,8 +106,8 @@ const fn ends_with(name: &str, end: &[u8]) -> bool {
     i == end.len()
 }
 
-/// Defines C functions: `DOMAIN; fn name | other_name(argument: Type, …) { … } …`. The body gives a [`Status`], and
-/// knows its name by `PER_THREAD`: true when its default stream is each thread's own.
+/// Defines C functions: `DOMAIN; fn name | other_name(argument: Type, …) { … } …`. The body returns a [`Status`].
+/// `PER_THREAD` is true in functions whose default stream is per thread.
 macro_rules! api {
     ($domain:ident; $($(#[$meta:meta])* fn $($name:ident)|+ ($($arguments:tt)*) $body:block)*) => {
         $($crate::api::api!(@row $domain [$($name)+] ($($arguments)*) $body);)*
@@ -118,7 +118,7 @@ macro_rules! api {
     (@one $domain:ident $name:ident ($($argument:ident: $kind:ty),* $(,)?) $body:block) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $kind),*) -> i32 {
-            /// As callbacks see them: in the order of the declaration.
+            /// The parameters that callbacks see, in declaration order.
             #[repr(C)]
             struct AnnouncedParameters { $($argument: $kind),* }
             const POINT: $crate::api::ApiFunction = $crate::api::ApiFunction::new(
@@ -134,7 +134,7 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// A pointer or handle that nothing is done with.
+/// An unused pointer or handle.
 pub(crate) type Raw = usize;
 
 /// `dim3`.
@@ -176,7 +176,7 @@ pub(crate) struct PitchedPointer {
 #[derive(Clone, Copy)]
 pub(crate) struct UniqueId(pub(crate) [u8; 128]);
 
-/// A pointer behind which a result is written. Callers promise, as with the real libraries, that it is null or valid.
+/// An output pointer. As with the real libraries, callers promise that it is null or valid.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
@@ -199,12 +199,12 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Writes the result if it is wanted.
+    /// Writes the result unless the pointer is null.
     pub(crate) fn put_if_wanted(self, value: T) {
         let _ = self.put(value);
     }
 
-    /// A place that is known otherwise; what callers promise must hold for it.
+    /// Wraps an address for which the callers' promise must hold.
     pub(crate) const fn at(address: *mut T) -> Self {
         Self(address)
     }
@@ -219,7 +219,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// The same place, for a result of another width.
+    /// The same address, for a result of another width.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
@@ -229,7 +229,7 @@ impl<T> Out<T> {
         self.0.is_null()
     }
 
-    /// What stands there already.
+    /// The current value.
     pub(crate) fn get(self) -> Result<T, Code>
     where
         T: Copy,
@@ -238,7 +238,7 @@ impl<T> Out<T> {
     }
 }
 
-/// A pointer to something that is read. Callers promise that it is null or valid.
+/// An input pointer. Callers promise that it is null or valid.
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
@@ -251,12 +251,12 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
-    /// A pointer that came within a structure.
+    /// A pointer from within a structure.
     pub(crate) const fn at(address: *const T) -> Self {
         Self(address)
     }
 
-    /// What it points to.
+    /// The value that it points to.
     pub(crate) fn get(self) -> Result<T, Code> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -265,7 +265,7 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// As many as the caller says there are.
+    /// As many elements as the caller states.
     pub(crate) fn list(self, count: usize) -> Result<Vec<T>, Code> {
         if count > 0 && self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -281,20 +281,20 @@ impl In<c_char> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: not null, and callers promise a terminated string that lives through the call.
+        // SAFETY: not null, and callers promise a NUL-terminated string that outlives the call.
         Ok(unsafe { CStr::from_ptr(self.0) })
     }
 }
 
-/// A function without a result that gets a pointer of the caller's.
+/// A function without a result that gets the caller's pointer.
 pub(crate) type HostFunction = extern "C" fn(*mut c_void);
 
-/// Runs a function's body between the two moments at which it is announced.
+/// The numeric result of a status.
 pub(crate) fn code_of(status: Status) -> i32 {
     status.err().map_or(0, |Code(code)| code)
 }
 
-/// Whose calls have numbers. HIP's have, though nobody can subscribe to them here.
+/// Whether calls have correlation ids. HIP's do, although nothing can subscribe to them here.
 pub(crate) const fn is_announced(domain: Domain) -> bool {
     matches!(domain, Domain::Driver | Domain::Runtime | Domain::Hip)
 }

@@ -13,32 +13,32 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::api::{ApiFunction, Domain, Status, code_of, is_announced};
 use crate::symbols;
 
-/// Domains of callbacks, by CUPTI's numbers: none, driver, runtime, resource, synchronize.
+/// Number of callback domains, in CUPTI's order: none, driver, runtime, resource, synchronize.
 pub(crate) const DOMAINS: usize = 5;
-/// Callback ids of a domain; CUPTI 13.5 has 876.
+/// Maximum callback ids of a domain; CUPTI 13.5 has 876.
 pub(crate) const CALLBACKS: usize = 1024;
 /// CUPTI's number of the resource domain.
 pub(crate) const RESOURCE: u32 = 3;
 
-/// The table's name, made up.
+/// The table's id, made up.
 pub(crate) static TABLE_ID: [u8; 16] = *b"deepctx-sim-1.0\0";
 
-/// What a tool is notified of.
+/// Hooks of a tool.
 #[repr(C)]
 pub(crate) struct Hooks {
     /// Domain, callback id, data of the domain.
     pub(crate) callback: extern "C" fn(u32, u32, *const c_void),
-    /// Something happened that has a kind of record.
+    /// Receives an event that has a record kind.
     pub(crate) activity: extern "C" fn(*const Record),
 }
 
-/// What somebody asked for.
+/// Requests of clients.
 pub(crate) struct Masks {
-    /// By domain and callback id: how many want it.
+    /// By domain and callback id: number of clients that want it.
     pub(crate) callbacks: [[AtomicU8; CALLBACKS]; DOMAINS],
-    /// Bit `n`: activities of CUPTI's kind `n` are wanted.
+    /// Bit `n`: activities of CUPTI's kind `n` are requested.
     pub(crate) kinds: AtomicU64,
-    /// Whom to notify.
+    /// Hooks to call.
     pub(crate) hooks: AtomicPtr<Hooks>,
 }
 
@@ -65,7 +65,7 @@ impl Masks {
         unsafe { self.hooks.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Notifies nobody any more.
+    /// Removes the hooks.
     pub(crate) fn forget_tool(&self) {
         self.hooks.store(ptr::null_mut(), Ordering::Release);
     }
@@ -85,14 +85,14 @@ impl Masks {
     }
 }
 
-/// What stands for an image in samples of its instructions. CUPTI's own sum is not documented; this one is FNV-1a.
+/// Id of an image in samples of its instructions. CUPTI's own checksum is undocumented; this one is FNV-1a.
 pub(crate) fn crc(image: &[u8]) -> u64 {
     let sum =
         image.iter().fold(0x811c_9dc5u32, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     u64::from(sum.max(1))
 }
 
-/// CUPTI's kinds of records, as far as they are made.
+/// The simulated subset of CUPTI's record kinds.
 pub(crate) mod kind {
     pub(crate) const COPY: u32 = 1;
     pub(crate) const FILL: u32 = 2;
@@ -106,13 +106,13 @@ pub(crate) mod kind {
     pub(crate) const GRAPH: u32 = 51;
 }
 
-/// One thing that happened. Times are of the device's clock, nanoseconds.
+/// One event. Times are of the device's clock, in nanoseconds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// One of [`kind`].
     pub(crate) kind: u32,
-    /// Of a copy its `CUpti_ActivityMemcpyKind`, of a wait its type, of a call its callback id.
+    /// For a copy its `CUpti_ActivityMemcpyKind`, for a wait its type, for a call its callback id.
     pub(crate) detail: u32,
     pub(crate) correlation: u32,
     pub(crate) device: u32,
@@ -130,10 +130,10 @@ pub(crate) struct Record {
     pub(crate) to: u8,
     pub(crate) is_async: u8,
     pub(crate) reserved: u8,
-    /// Of a fill the value, of a call the result.
+    /// For a fill the value, for a call the result.
     pub(crate) value: u32,
     pub(crate) peer: u32,
-    /// Thread that asked for it.
+    /// Requesting thread.
     pub(crate) thread: u32,
     pub(crate) name: *const c_char,
     pub(crate) grid: [u32; 3],
@@ -147,12 +147,12 @@ pub(crate) struct Record {
 
 impl Default for Record {
     fn default() -> Self {
-        // SAFETY: integers, arrays of them and a raw pointer: all zeroes are values.
+        // SAFETY: integers, arrays of them and a raw pointer: all zeroes are a valid value.
         unsafe { std::mem::zeroed() }
     }
 }
 
-/// What can be asked about a handle of the driver's.
+/// Queries about a driver handle.
 pub(crate) mod ask {
     pub(crate) const CONTEXT: u32 = 1;
     pub(crate) const STREAM: u32 = 2;
@@ -163,31 +163,31 @@ pub(crate) mod ask {
     pub(crate) const DEVICE_OF_CONTEXT: u32 = 7;
     pub(crate) const THREAD_STREAM: u32 = 8;
     pub(crate) const CURRENT_CONTEXT: u32 = 9;
-    /// How many devices there are; no handle.
+    /// Number of devices; no handle.
     pub(crate) const DEVICES: u32 = 10;
-    /// 1 while the driver starts, and tools that it loads are called; no handle.
+    /// 1 while the driver starts and calls the tools it loads; no handle.
     pub(crate) const STARTING: u32 = 11;
 }
 
-/// What `libcuda` gives to the other libraries.
+/// Functions of `libcuda` for the other libraries.
 #[repr(C)]
 pub(crate) struct Table {
     pub(crate) size: usize,
     pub(crate) enter: extern "C" fn(*mut Frame),
     pub(crate) exit: extern "C" fn(*mut Frame, i32),
     pub(crate) masks: *const Masks,
-    /// Now, by the device's clock.
+    /// The current time of the device's clock.
     pub(crate) now: extern "C" fn() -> u64,
     /// [`ask`], handle: the number, or 0.
     pub(crate) number: extern "C" fn(u32, usize) -> u64,
-    /// Waits until the devices have nothing left to do.
+    /// Waits until the devices are idle.
     pub(crate) settle: extern "C" fn(),
 }
 
 // SAFETY: functions, and the address of a static of atomics.
 unsafe impl Sync for Table {}
 
-/// A call on its way.
+/// A call in progress.
 #[repr(C)]
 pub(crate) struct Frame {
     pub(crate) domain: u32,
@@ -196,7 +196,7 @@ pub(crate) struct Frame {
     pub(crate) parameters: *const c_void,
     pub(crate) correlation: u32,
     pub(crate) result: i32,
-    /// A number of the tool's, kept between the two callbacks.
+    /// The tool's number, kept between the two callbacks.
     pub(crate) data: u64,
     pub(crate) start_ns: u64,
 }
@@ -216,33 +216,33 @@ pub(crate) struct CallbackData {
 }
 
 thread_local! {
-    /// How deep this thread is in announced calls, and the number of the outermost.
+    /// This thread's depth of announced calls, and the correlation id of the outermost one.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static CORRELATION: Cell<u32> = const { Cell::new(0) };
-    /// What is about to be launched, for the callback at the end of the call.
+    /// The kernel about to be launched, for the callback at the end of the call.
     static SYMBOL: Cell<usize> = const { Cell::new(0) };
-    /// Set while a tool is being notified: what it calls is not announced.
+    /// Set while a tool is being notified: its own calls are not announced.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// The number of the call that this thread is in.
+/// The correlation id of the current call.
 pub(crate) fn correlation() -> u32 {
     CORRELATION.get()
 }
 
-/// Remembers the kernel that the current call launches.
+/// Stores the kernel that the current call launches.
 pub(crate) fn launches(name: &'static CStr) {
     SYMBOL.set(name.as_ptr().addr());
 }
 
-/// `libcuda`'s own side of a call's begin.
+/// `libcuda`'s side of a call's start.
 pub(crate) extern "C" fn enter(frame: *mut Frame) {
     // SAFETY: `call` passes its own frame.
     let Some(frame) = (unsafe { frame.as_mut() }) else { return };
     if DEPTH.get() == 0 {
-        // 0 is not a number of a call; the counter may wrap around.
+        // 0 is no correlation id; the counter may wrap around.
         let mut number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if number == 0 {
             number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -284,12 +284,12 @@ pub(crate) extern "C" fn exit(frame: *mut Frame, result: i32) {
     }
 }
 
-/// Starts counting calls at this number, so that a test sees the counter wrap around.
+/// Starts correlation ids at this number, so that a test sees the counter wrap around.
 pub(crate) fn count_calls_from(number: u32) {
     LAST.store(number, Ordering::Relaxed);
 }
 
-/// Notifies a tool, unless it is the tool itself that called.
+/// Notifies a tool, unless the tool itself called.
 pub(crate) fn tell(domain: u32, id: u32, data: *const c_void) {
     if !TELLING.replace(true) {
         crate::cuda::MASKS.tell(domain, id, data);
@@ -316,14 +316,14 @@ fn announce(frame: &mut Frame, site: u32) {
     tell(frame.domain, frame.id, (&raw const data).cast());
 }
 
-/// Runs the body of a function, and announces it.
+/// Runs the body of a function and announces it.
 pub(crate) fn call(
     point: &'static ApiFunction,
     parameters: *const c_void,
     body: impl FnOnce() -> Status,
 ) -> i32 {
     if !is_announced(point.domain) {
-        // Functions that do the same are not to become one: probes distinguish them by their places.
+        // Prevents identical functions from being merged: probes distinguish them by address.
         std::hint::black_box(point);
         return code_of(body());
     }
@@ -353,20 +353,20 @@ pub(crate) fn call(
     result
 }
 
-/// `libcuda`, as the other libraries see it.
+/// `libcuda` as seen by the other libraries.
 pub(crate) struct Driver {
     pub(crate) table: &'static Table,
 }
 
 impl Driver {
-    /// What tools asked for.
+    /// Requests of tools.
     pub(crate) fn masks(&self) -> &'static Masks {
         // SAFETY: the address of a static of `libcuda`, which stays loaded.
         unsafe { &*self.table.masks }
     }
 }
 
-/// The driver; `None` when there is none, or one that is not simulated.
+/// The driver; `None` when there is none, or when it is not simulated.
 pub(crate) fn driver() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     DRIVER
@@ -380,7 +380,7 @@ pub(crate) fn driver() -> Option<&'static Driver> {
             if get(&raw mut table, &raw const TABLE_ID) != 0 {
                 return None;
             }
-            // SAFETY: only our own libcuda knows this id, and gives the address of a static `Table`.
+            // SAFETY: only our own libcuda knows this id, and returns the address of a static `Table`.
             let table: &Table = unsafe { table.cast::<Table>().as_ref() }?;
             (table.size == size_of::<Table>()).then_some(Driver { table })
         })

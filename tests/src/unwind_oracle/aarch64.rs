@@ -6,10 +6,10 @@ use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 use super::readelf::{Details, Row, Words};
 use super::{at_cfa, register_and_offset, unsupported};
 
-/// How readelf calls the registers that matter.
+/// readelf's names of the relevant registers.
 pub(super) const WORDS: Words = Words { fp: "x29", fp_operand: "r29 (x29)", ra_operand: "r30 (x30)" };
 
-/// The rule that a printed row should have become, or a form that is not supported, in words.
+/// The rule expected for a printed row, or an unsupported form as text.
 pub(super) fn expected(row: &Row, details: &Details) -> Result<Rule, String> {
     if details.ra_undefined {
         return Ok(Rule { cfa: rule_kind::END, ..Rule::default() });
@@ -27,7 +27,7 @@ pub(super) fn expected(row: &Row, details: &Details) -> Result<Rule, String> {
         },
     };
     let (ra, addend) = match &*row.ra {
-        // What is not said is as it was before the call.
+        // An unmentioned register has its value from before the call.
         "" | "u" | "s" => (ra_kind::AARCH64_IN_LR, 0),
         form => (ra_kind::AT_CFA, at_cfa(form).ok_or_else(|| unsupported("return address", form))?),
     };

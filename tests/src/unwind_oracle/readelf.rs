@@ -13,15 +13,15 @@ pub struct Frame {
     pub begin: u64,
     /// One past the last address.
     pub end: u64,
-    /// The augmentation of its CIE has an `S`.
+    /// The augmentation of its CIE contains an `S`.
     pub is_signal: bool,
-    /// It stands in `.debug_frame`.
+    /// It is in `.debug_frame`.
     pub is_debug: bool,
     /// Its rows, the first at `begin`.
     pub rows: Vec<Row>,
 }
 
-/// A printed row: the text of three columns.
+/// A printed row: the text of its three columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// First address.
@@ -30,31 +30,31 @@ pub struct Row {
     pub cfa: Box<str>,
     /// Caller's frame pointer: `c-16`, `u`, `exp`, `r5` for a register; empty without such a column.
     pub fp: Box<str>,
-    /// Return address: the same.
+    /// Return address, in the same form.
     pub ra: Box<str>,
 }
 
-/// What `--debug-dump=frames` says beyond the rows: expressions in words, and whether `u` was said or is a default.
+/// Details from `--debug-dump=frames`: expressions as text, and whether `u` was explicit or a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
     /// Last CFA expression.
     pub cfa: Option<String>,
     /// Last expression for the frame pointer.
     pub fp: Option<String>,
-    /// The frame pointer was said to be undefined.
+    /// The frame pointer was explicitly undefined.
     pub fp_undefined: bool,
-    /// The return address was said to be undefined.
+    /// The return address was explicitly undefined.
     pub ra_undefined: bool,
 }
 
-/// How the registers of a machine are printed.
+/// The printed forms of a machine's registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// Column of the frame pointer.
     pub fp: &'static str,
-    /// Operand of instructions about it.
+    /// Its operand in instructions.
     pub fp_operand: &'static str,
-    /// Operand of instructions about the return address.
+    /// Operand of the return address in instructions.
     pub ra_operand: &'static str,
 }
 
@@ -133,7 +133,7 @@ pub fn texts(path: &Path) -> std::io::Result<Vec<(u64, u64)>> {
 /// All frame descriptions of `path`.
 pub fn frames(path: &Path, words: &Words) -> std::io::Result<Vec<Frame>> {
     let mut frames: Vec<Frame> = Vec::new();
-    // By section and offset: augmentation has an S, and the row of the initial instructions.
+    // By section and offset: whether the augmentation has an S, and the row of the initial instructions.
     let mut cies: HashMap<(bool, u64), (bool, Option<Row>)> = HashMap::new();
     let mut is_debug = false;
     let mut columns = [None; 2];
@@ -144,7 +144,7 @@ pub fn frames(path: &Path, words: &Words) -> std::io::Result<Vec<Frame>> {
             in_cie = None;
         } else if line.is_empty() {
         } else if line.contains(" LOC ") {
-            // Columns stand after the address and the CFA.
+            // The columns follow the address and the CFA.
             let column = |name| line.split_whitespace().skip(2).position(|word| word == name);
             columns = [column(words.fp), column("ra")];
         } else if let Some(header) = header(line) {
@@ -155,7 +155,7 @@ pub fn frames(path: &Path, words: &Words) -> std::io::Result<Vec<Frame>> {
                 }
                 Header::Fde { cie, begin, end } => {
                     let (is_signal, row) = cies.get(&(is_debug, cie)).ok_or_else(|| unexpected(line))?;
-                    // Without instructions of its own, its only row is that of its CIE, which is not printed again.
+                    // Without instructions, its only row is that of its CIE, which is not printed again.
                     let rows = row.iter().map(|row| Row { begin, ..row.clone() }).collect();
                     frames.push(Frame { begin, end, is_signal: *is_signal, is_debug, rows });
                     in_cie = None;
@@ -178,7 +178,7 @@ pub fn frames(path: &Path, words: &Words) -> std::io::Result<Vec<Frame>> {
                 }
             } else {
                 let frame = frames.last_mut().ok_or_else(|| unexpected(line))?;
-                // A later row for the same address replaces the earlier one, that of the CIE among them.
+                // A later row for the same address replaces the earlier one, including that of the CIE.
                 if frame.rows.last().is_some_and(|last| last.begin == row.begin) {
                     frame.rows.pop();
                 }
@@ -190,7 +190,7 @@ pub fn frames(path: &Path, words: &Words) -> std::io::Result<Vec<Frame>> {
     Ok(frames)
 }
 
-/// Details by section (is it `.debug_frame`), frame, and the address of the row from which on they hold.
+/// Details by section (whether `.debug_frame`), frame, and address of the first row for which they hold.
 pub fn details(path: &Path, words: &Words) -> std::io::Result<HashMap<(bool, u64, u64), Details>> {
     let mut found = HashMap::new();
     let mut is_debug = false;

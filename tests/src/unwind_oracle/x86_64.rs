@@ -6,10 +6,10 @@ use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 use super::readelf::{Details, Row, Words};
 use super::{at_cfa, register_and_offset, unsupported};
 
-/// How readelf calls the registers that matter.
+/// readelf's names of the relevant registers.
 pub(super) const WORDS: Words = Words { fp: "rbp", fp_operand: "r6 (rbp)", ra_operand: "r16 (rip)" };
 
-/// DWARF numbers by the names that readelf prints.
+/// Register names of readelf by DWARF number.
 const REGISTERS: [&str; 16] = [
     "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
     "r15",
@@ -38,7 +38,7 @@ fn with_base(register: usize, offset: i32) -> Option<Rule> {
     Some(Rule { cfa, detail, cfa_offset: offset, ..Rule::default() })
 }
 
-/// The CFA part of a rule from the words of an expression.
+/// The CFA part of a rule, from an expression's text.
 fn cfa_of_expression(expression: &str) -> Option<Rule> {
     match operations(expression)[..] {
         [base] => breg(base).and_then(|(register, offset)| with_base(register, offset)),
@@ -75,7 +75,7 @@ fn cfa_of_expression(expression: &str) -> Option<Rule> {
     }
 }
 
-/// The rule that a printed row should have become, or a form that is not supported, in words.
+/// The rule expected for a printed row, or an unsupported form as text.
 pub(super) fn expected(row: &Row, details: &Details) -> Result<Rule, String> {
     if matches!(&*row.ra, "u" | "") {
         return Ok(Rule { cfa: rule_kind::END, ..Rule::default() });

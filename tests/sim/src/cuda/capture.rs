@@ -15,9 +15,9 @@ use crate::device::work::Work;
 #[derive(Clone, Debug)]
 pub(crate) struct Capture {
     graph: Arc<Graph>,
-    /// The nodes that the next one comes after, by index.
+    /// The nodes that precede the next one, by index.
     tail: Vec<usize>,
-    /// False for streams that joined: only the first one can end it.
+    /// False for streams that joined: only the first one can end the capture.
     origin: bool,
 }
 
@@ -26,7 +26,7 @@ impl Capture {
         Self { graph, tail: Vec::new(), origin: true }
     }
 
-    /// The same place, in another stream.
+    /// The same position, in another stream.
     pub(crate) fn fork(&self) -> Self {
         Self { origin: false, ..self.clone() }
     }
@@ -37,7 +37,7 @@ impl Capture {
         Ok(())
     }
 
-    /// What comes next also comes after the other's place.
+    /// Makes the next node also follow the other stream's position.
     pub(crate) fn join(&mut self, other: &Self) -> Status {
         if !Arc::ptr_eq(&self.graph, &other.graph) {
             return Err(Code::CAPTURE_UNMATCHED);
@@ -48,7 +48,7 @@ impl Capture {
     }
 }
 
-/// Starts to capture what a stream is given.
+/// Begins to capture a stream.
 pub(crate) fn begin(stream: &Stream, graph: Arc<Graph>) -> Status {
     if stream.lane == crate::device::DEFAULT {
         // The default stream cannot be captured.
@@ -62,7 +62,7 @@ pub(crate) fn begin(stream: &Stream, graph: Arc<Graph>) -> Status {
     Ok(())
 }
 
-/// Ends it; gives the graph.
+/// Ends the capture; returns the graph.
 pub(crate) fn end(stream: &Stream) -> Result<Arc<Graph>, Code> {
     let mut capture = stream.capture.lock().unwrap_or_else(PoisonError::into_inner);
     match capture.take() {
@@ -80,7 +80,7 @@ pub(crate) fn end(stream: &Stream) -> Result<Arc<Graph>, Code> {
 }
 
 impl super::registry::Registry<Stream> {
-    /// Ends the part of every stream that joined a capture; true when one of them did not come back to its origin.
+    /// Ends the part of every stream in a capture; true when one of them did not join its origin again.
     fn take_captures_of(&self, graph: &Arc<Graph>, tail: &[usize]) -> bool {
         let mut unjoined = false;
         for stream in self.all() {

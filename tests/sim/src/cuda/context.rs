@@ -16,7 +16,7 @@ use crate::{link, symbols};
 
 /// The driver's version: that of CUDA 13.0.
 const VERSION: i32 = 13_000;
-/// Devices at most.
+/// Maximum number of devices.
 const DEVICES_MAX: usize = 8;
 
 /// A context.
@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) device: DeviceRef,
 }
 
-/// A device, shown by its number.
+/// A device, displayed by number.
 #[derive(Clone)]
 pub(crate) struct DeviceRef(Arc<Device>);
 
@@ -55,9 +55,9 @@ impl Context {
 pub(crate) static CONTEXTS: Registry<Context> = Registry::new();
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
-/// Set in a child: what the parent started is not there any more.
+/// Set in a child: the parent's threads do not exist there.
 static FORKED: AtomicBool = AtomicBool::new(false);
-/// A context, and how often it is retained.
+/// A context with its reference count.
 type RetainedContext = Option<(Arc<Context>, u32)>;
 /// Primary contexts by device.
 static PRIMARY: Mutex<[RetainedContext; DEVICES_MAX]> = Mutex::new([const { None }; DEVICES_MAX]);
@@ -66,7 +66,7 @@ thread_local! {
     static CURRENT: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How many devices there are: `DEEPCTX_SIM_DEVICES`, else one.
+/// Number of devices: `DEEPCTX_SIM_DEVICES`, else one.
 pub(crate) fn devices() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();
     *COUNT.get_or_init(|| {
@@ -75,13 +75,13 @@ pub(crate) fn devices() -> u32 {
     })
 }
 
-/// A device, started when it is first needed.
+/// A device, started on first use.
 fn device(number: u32) -> DeviceRef {
     static DEVICES: [OnceLock<Arc<Device>>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
     DeviceRef(DEVICES[number as usize % DEVICES_MAX].get_or_init(|| Device::running(number, tell)).clone())
 }
 
-/// Waits for all devices that were started.
+/// Waits for all started devices.
 pub(crate) fn settle() {
     let primary = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
     let devices: Vec<_> = primary.iter().flatten().map(|(context, _)| context.device.clone()).collect();
@@ -98,7 +98,7 @@ fn valid_device(number: i32) -> Result<u32, Code> {
     if number < devices() { Ok(number) } else { Err(Code::INVALID_DEVICE) }
 }
 
-/// An error unless the driver was started, by this very process.
+/// An error unless this process has started the driver.
 pub(crate) fn started() -> Status {
     if INITIALIZED.load(Ordering::Relaxed) && !FORKED.load(Ordering::Relaxed) {
         Ok(())
@@ -107,11 +107,11 @@ pub(crate) fn started() -> Status {
     }
 }
 
-/// Starts the driver, and loads the tool that the user wants to be loaded.
+/// Starts the driver and loads the user's tool.
 pub(crate) fn start(injects: bool) -> Status {
     extern "C" fn child() {
         FORKED.store(true, Ordering::Relaxed);
-        // Another thread of the parent may have held a lock of the tool's: nobody in the child would ever give it up.
+        // A thread of the parent may have held one of the tool's locks, which would never be released in the child.
         super::MASKS.forget_tool();
     }
     static ONCE: Once = Once::new();
@@ -138,8 +138,8 @@ pub(crate) fn start(injects: bool) -> Status {
 
 static STARTING: AtomicBool = AtomicBool::new(false);
 
-/// The driver's documented way to load a tool: the library that `CUDA_INJECTION64_PATH` names, and its
-/// `InitializeInjection`. What it returns decides nothing here.
+/// The driver's documented way to load a tool: the library in `CUDA_INJECTION64_PATH` and its `InitializeInjection`,
+/// whose result is ignored.
 fn inject() {
     let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|path| !path.is_empty()) else {
         return;
@@ -160,12 +160,12 @@ pub(crate) fn is_starting() -> bool {
     STARTING.load(Ordering::Relaxed)
 }
 
-/// The context that this thread is in.
+/// The thread's context.
 pub(crate) fn current() -> Result<Arc<Context>, Code> {
     CURRENT.try_with(|stack| stack.borrow().last().cloned()).ok().flatten().ok_or(Code::INVALID_CONTEXT)
 }
 
-/// The same, for functions that need one to work in.
+/// The thread's context, for functions that need one.
 pub(crate) fn working() -> Result<Arc<Context>, Code> {
     started()?;
     current()
@@ -186,12 +186,12 @@ struct ResourceData {
     descriptor: usize,
 }
 
-/// Notifies tools of something that was made or is about to go.
+/// Notifies tools of an object that was created or is about to be destroyed.
 pub(crate) fn announce(id: u32, context: usize) {
     announce_with(id, context, 0, 0);
 }
 
-/// The same, of a stream or with a structure of its own.
+/// The same, for a stream or with a separate structure.
 pub(crate) fn announce_with(id: u32, context: usize, handle: usize, descriptor: usize) {
     if super::MASKS.wants(link::RESOURCE, id) {
         let data = ResourceData { context, handle, descriptor };
@@ -199,7 +199,7 @@ pub(crate) fn announce_with(id: u32, context: usize, handle: usize, descriptor: 
     }
 }
 
-/// The primary context of a device; made when it is first retained.
+/// The primary context of a device, created on first retain.
 pub(crate) fn retain(number: i32) -> Result<Arc<Context>, Code> {
     started()?;
     let number = valid_device(number)?;
@@ -210,7 +210,7 @@ pub(crate) fn retain(number: i32) -> Result<Arc<Context>, Code> {
         return Ok(context.clone());
     }
     drop(primary);
-    // Without the lock: making one calls tools.
+    // Without the lock, because creation calls tools.
     let context = create(number);
     let mut primary = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
     let (context, count) = primary[number as usize].get_or_insert((context, 0));
@@ -218,7 +218,7 @@ pub(crate) fn retain(number: i32) -> Result<Arc<Context>, Code> {
     Ok(context.clone())
 }
 
-/// Makes this the thread's context; `None` leaves it without.
+/// Sets the thread's context; `None` clears it.
 pub(crate) fn set_current(context: Option<Arc<Context>>) {
     CURRENT.with_borrow_mut(|stack| {
         stack.pop();
@@ -226,7 +226,7 @@ pub(crate) fn set_current(context: Option<Arc<Context>>) {
     });
 }
 
-/// Capability and limits, as programs ask for them most: by `CUdevice_attribute`.
+/// The most requested capabilities and limits, by `CUdevice_attribute`.
 pub(crate) const fn attribute(number: i32) -> Option<i32> {
     Some(match number {
         1 => 1024,              // threads of a block
@@ -254,12 +254,12 @@ pub(crate) const fn attribute(number: i32) -> Option<i32> {
     })
 }
 
-/// Devices are instances of one that is divided: `DEEPCTX_SIM_MIG`.
+/// Devices are instances of one partitioned device: `DEEPCTX_SIM_MIG`.
 pub(crate) fn divided() -> bool {
     std::env::var_os("DEEPCTX_SIM_MIG").is_some_and(|value| value != "0")
 }
 
-/// What devices are called.
+/// Name of the devices.
 pub(crate) fn name() -> &'static CStr {
     if divided() { c"deepctx simulated device MIG 1g.10gb" } else { c"deepctx simulated device" }
 }
@@ -275,7 +275,7 @@ pub(crate) fn put_text(out: Out<c_char>, room: i32, text: &CStr) -> Status {
     Ok(())
 }
 
-/// Sixteen bytes that are a device's own.
+/// Sixteen bytes unique to a device.
 pub(crate) fn uuid(number: u32) -> [u8; 16] {
     let mut id = *b"deepctx-sim-dev0";
     id[15] = b'0' + number as u8;
@@ -320,7 +320,7 @@ api! { Driver;
     }
     fn cuDevicePrimaryCtxRetain(context: Out<Raw>, device: i32) { context.put(retain(device)?.handle()) }
     fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: i32) {
-        // The context stays: work may still be on its way.
+        // The context stays, because work may be pending.
         valid_device(device).map(drop)
     }
     fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) {

@@ -11,7 +11,7 @@ use super::stream::{self, Stream};
 use crate::api::{Code, In, Raw, Status, api};
 use crate::device::work::{Copy, Region, Size, Work};
 
-/// Bytes from one address to another; the kinds of memory are looked up, with what the function's name promises.
+/// A copy between two addresses; the kinds of memory are looked up. `is_async` follows from the function's name.
 pub(crate) fn flat(to: u64, from: u64, bytes: usize, is_async: bool) -> Copy {
     Copy {
         from: Region::flat(from),
@@ -24,7 +24,7 @@ pub(crate) fn flat(to: u64, from: u64, bytes: usize, is_async: bool) -> Copy {
     }
 }
 
-/// A copy that the caller waits for.
+/// A copy for which the caller waits.
 pub(crate) fn blocking(copy: Copy, stream: &Stream) -> Status {
     if copy.size.bytes() == 0 {
         return Ok(());
@@ -32,7 +32,7 @@ pub(crate) fn blocking(copy: Copy, stream: &Stream) -> Status {
     stream.put_and_wait(Work::Copy(Copy { is_async: false, ..copy }))
 }
 
-/// A copy in the order of a stream.
+/// A copy in stream order.
 pub(crate) fn queued(copy: Copy, stream: &Stream) -> Status {
     if copy.size.bytes() == 0 {
         return Ok(());
@@ -122,7 +122,7 @@ pub(crate) struct Parameters3 {
 
 impl Side3 {
     fn region(&self) -> (u64, Region) {
-        // The address was checked by nobody: an array has none.
+        // The address is unchecked, because an array has none.
         let begin = side(self.kind, self.host, self.device).unwrap_or(0);
         let plane = self.pitch * self.height;
         let address = begin.wrapping_add((self.z * plane + self.y * self.pitch + self.x) as u64);
@@ -145,7 +145,7 @@ impl Parameters3 {
     }
 }
 
-/// The device of a context that is copied to.
+/// The device of the destination context.
 fn peer(context: usize) -> Option<u32> {
     CONTEXTS.get(context).ok().map(|context| context.device.number)
 }

@@ -27,7 +27,7 @@ pub(crate) fn lines(
     }
 }
 
-/// A fill in the order of a stream.
+/// A fill in stream order.
 pub(crate) fn queued(fill: Fill, stream: &Stream) -> Status {
     if !fill.to.address.is_multiple_of(fill.value_bytes as u64) {
         return Err(Code::INVALID_VALUE);
@@ -38,7 +38,7 @@ pub(crate) fn queued(fill: Fill, stream: &Stream) -> Status {
     stream.put(Work::Fill(fill)).map(drop)
 }
 
-/// A fill that is called blocking: as on the real device it waits only for memory of the host.
+/// A blocking fill: as on a real device, it waits only for host memory.
 pub(crate) fn blocking(fill: Fill, stream: &Stream) -> Status {
     if fill.place.is_host() && fill.size.bytes() > 0 {
         return stream.put_and_wait(Work::Fill(Fill { is_async: false, ..fill }));
@@ -46,7 +46,7 @@ pub(crate) fn blocking(fill: Fill, stream: &Stream) -> Status {
     queued(Fill { is_async: false, ..fill }, stream)
 }
 
-/// Elements to bytes.
+/// Converts elements to bytes.
 pub(crate) fn scaled(count: usize, bytes: usize) -> Result<usize, Code> {
     count.checked_mul(bytes).ok_or(Code::INVALID_VALUE)
 }

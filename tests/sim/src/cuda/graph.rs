@@ -14,13 +14,13 @@ use crate::api::{Code, HostFunction, In, Out, Raw, Status, api};
 use crate::device::work::{Fill, HostCall, Region, Size, Work};
 use crate::device::{Tags, log};
 
-/// Nodes of one graph at most; what is captured for ever must not fill the memory.
+/// Maximum nodes of one graph: an endless capture must not fill the memory.
 const NODES_MAX: usize = 1 << 20;
 
 /// A node's identity.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// CUPTI's number: the graph's in the upper half.
+    /// CUPTI's number, with the graph's number in the upper half.
     pub(crate) number: u64,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct Graph {
     entries: Mutex<Vec<Entry>>,
 }
 
-/// A graph that can be launched.
+/// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) number: u32,
     source: u32,
-    /// In an order in which each comes after those it depends on.
+    /// In topological order.
     nodes: Vec<(Work, u64, u64, Vec<usize>)>,
 }
 
@@ -99,12 +99,12 @@ impl Graph {
         u64::from(self.number) << 32 | (index as u64 + 1)
     }
 
-    /// Adds a node behind others; gives its index.
+    /// Adds a node after others; returns its index.
     pub(crate) fn add(self: &Arc<Self>, work: Work, after: Vec<usize>) -> Result<usize, Code> {
         self.put(work, after, None)
     }
 
-    /// Adds a node, perhaps the copy of one of another graph.
+    /// Adds a node, possibly copied from another graph.
     fn put(
         self: &Arc<Self>,
         work: Work,
@@ -132,7 +132,7 @@ impl Graph {
         Ok(index)
     }
 
-    /// Adds a node behind those with these handles; gives its handle.
+    /// Adds a node after those with these handles; returns its handle.
     pub(crate) fn add_behind(
         self: &Arc<Self>,
         work: Work,
@@ -147,7 +147,7 @@ impl Graph {
         self.entries().get(index).map(|entry| handle_of(&entry.node)).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Makes nodes come after others, pairwise.
+    /// Adds dependencies between nodes, pairwise.
     fn connect(&self, before: &[usize], after: &[usize]) -> Status {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let place = |entries: &[Entry], handle: usize| {
@@ -160,7 +160,7 @@ impl Graph {
         Ok(())
     }
 
-    /// True when a node is among those, or comes before one of them.
+    /// True when a node is in `tail` or precedes one of its nodes.
     pub(crate) fn leads_to(&self, node: usize, tail: &[usize]) -> bool {
         let entries = self.entries();
         let mut seen = vec![false; entries.len()];
@@ -190,11 +190,11 @@ const fn node_type(work: &Work) -> u32 {
     }
 }
 
-/// The nodes in an order that keeps the edges; `None` when they form a ring.
+/// The nodes in topological order; `None` for a cycle.
 fn ordered(entries: &[Entry]) -> Option<Vec<usize>> {
     let mut order = Vec::with_capacity(entries.len());
     let mut placed = vec![false; entries.len()];
-    // Captured graphs are in order already: one pass.
+    // Captured graphs are already ordered: one pass.
     while order.len() < entries.len() {
         let before = order.len();
         for (i, entry) in entries.iter().enumerate() {
@@ -210,8 +210,8 @@ fn ordered(entries: &[Entry]) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Makes it ready to be launched. The copy has numbers of its own, reported by callbacks with those they were made
-/// from. They run backwards: nobody promises an order.
+/// Instantiates a graph. The copy's nodes have new numbers, which callbacks report together with the originals. They
+/// count backwards, since no order is guaranteed.
 pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
     let source = GRAPHS.get(graph)?;
     let entries = source.entries();
@@ -234,7 +234,7 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
             ..GraphData::default()
         };
         announce(reported::NODE_CLONED, &data);
-        // Nobody can ask for it later.
+        // The handle cannot be obtained later.
         NODES.remove(handle)?;
         nodes.push((*work, copy.number, node.number, after));
     }
@@ -249,7 +249,7 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
     Ok(exec)
 }
 
-/// Launches it.
+/// Launches an executable graph.
 pub(crate) fn launch_exec(exec: usize, stream: &Stream) -> Status {
     super::context::started()?;
     let exec = EXECS.get(exec)?;
@@ -279,7 +279,7 @@ pub(crate) fn clone(graph: usize) -> Result<usize, Code> {
     Ok(handle)
 }
 
-/// Takes it away; what was instantiated from it stays.
+/// Destroys a graph; its instances stay.
 pub(crate) fn destroy(graph: usize) -> Status {
     announce(reported::GRAPH_DESTROY_STARTING, &GraphData { graph, ..GraphData::default() });
     for entry in GRAPHS.remove(graph)?.entries() {
@@ -288,13 +288,13 @@ pub(crate) fn destroy(graph: usize) -> Status {
     Ok(())
 }
 
-/// Takes away what was instantiated.
+/// Destroys an executable graph.
 pub(crate) fn destroy_exec(exec: usize) -> Status {
     announce(reported::EXEC_DESTROY_STARTING, &GraphData { exec, ..GraphData::default() });
     EXECS.remove(exec).map(drop)
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS`, the part that both versions have.
+/// `CUDA_KERNEL_NODE_PARAMS`, the part common to both versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParameters {
@@ -326,7 +326,7 @@ struct HostParameters {
     data: usize,
 }
 
-/// `CUgraphNodeParams`, as far as it is a kernel's.
+/// The kernel part of `CUgraphNodeParams`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct NodeParameters {

@@ -9,9 +9,9 @@ use crate::api::{Code, In, Raw, Status, api};
 use crate::device::work::{Kernel, Work};
 use crate::link;
 
-/// Threads of a block at most.
+/// Maximum threads of a block.
 const THREADS_MAX: u64 = 1024;
-/// Dynamic shared memory of a block at most.
+/// Maximum dynamic shared memory of a block.
 const SHARED_MAX: u32 = 99 << 10;
 
 /// The work of one launch.

@@ -10,10 +10,10 @@ use crate::api::{Code, Out, Raw, api};
 use crate::device::memory::TOTAL;
 use crate::device::work::{MemoryKind, Work};
 
-/// A line of memory that starts where devices like it.
+/// Alignment of a memory line, as devices prefer it.
 const PITCH: u64 = 512;
 
-/// Allocates lines; gives the address and the bytes from line to line.
+/// Allocates lines; returns the address and the pitch in bytes.
 pub(crate) fn allocate_lines(width: u64, height: u64) -> Result<(u64, u64), Code> {
     let pitch = width.checked_next_multiple_of(PITCH).ok_or(Code::OUT_OF_MEMORY)?;
     let bytes = pitch.checked_mul(height).ok_or(Code::OUT_OF_MEMORY)?;
@@ -33,7 +33,7 @@ api! { Driver;
     }
     fn cuMemFree_v2(address: u64) {
         working()?;
-        // As the real one: nothing may still be using it.
+        // As in the real driver: the memory may still be in use.
         context::settle();
         MEMORY.free(address)
     }
@@ -47,7 +47,7 @@ api! { Driver;
     }
     fn cuMemFreeAsync | cuMemFreeAsync_ptsz(address: u64, stream: Raw) {
         extern "C" fn free(address: *mut std::ffi::c_void) {
-            // What is wrong with it was said when it was asked for.
+            // An error was reported by the request.
             let _ = MEMORY.free(address.addr() as u64);
         }
         let stream = stream::find(stream, PER_THREAD)?;
@@ -90,7 +90,7 @@ api! { Driver;
     fn cuPointerGetAttribute(value: Out<u64>, attribute: u32, address: u64) {
         let (begin, bytes, place) = MEMORY.find(address).ok_or(Code::INVALID_VALUE)?;
         match attribute {
-            // Context, kind of memory, addresses on either side, whether managed, begin, size.
+            // Context, kind of memory, addresses on either side, whether managed, start, size.
             1 => value.put(working()?.handle() as u64),
             // Both are four bytes wide.
             2 => value.cast::<u32>().put(if place.is_host() { 1 } else { 2 }),

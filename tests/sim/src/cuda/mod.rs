@@ -29,12 +29,12 @@ mod rest {
 }
 pub(crate) use rest::CATALOGUE;
 
-/// What tools asked for.
+/// Requests of tools.
 pub(crate) static MASKS: Masks = Masks::new();
 /// All memory.
 pub(crate) static MEMORY: Memory = Memory::new();
 
-/// What the other libraries are given.
+/// Table for the other libraries.
 pub(crate) static TABLE: Table = Table {
     size: size_of::<Table>(),
     enter: link::enter,
@@ -45,8 +45,8 @@ pub(crate) static TABLE: Table = Table {
     settle,
 };
 
-/// Nanoseconds by which the device's clock is ahead of `CLOCK_MONOTONIC`. Real devices count from some moment of the
-/// machine; here it is the one of `DEEPCTX_SIM_CLOCK_OFFSET_NS`, or that of the wall clock.
+/// Nanoseconds by which the device's clock is ahead of `CLOCK_MONOTONIC`: `DEEPCTX_SIM_CLOCK_OFFSET_NS`, or the wall
+/// clock's. Real devices count from an arbitrary start.
 pub(crate) fn clock_offset_ns() -> u64 {
     static OFFSET: OnceLock<u64> = OnceLock::new();
     *OFFSET.get_or_init(|| {
@@ -58,7 +58,7 @@ pub(crate) fn clock_offset_ns() -> u64 {
     })
 }
 
-/// Now, by the device's clock.
+/// The current time of the device's clock.
 pub(crate) fn now() -> u64 {
     monotonic_ns() + clock_offset_ns()
 }
@@ -67,7 +67,7 @@ extern "C" fn now_for_tools() -> u64 {
     now()
 }
 
-/// Context and its number, for the data of callbacks.
+/// Context and its number, for callback data.
 pub(crate) fn current_for_callbacks() -> (usize, u32) {
     context::current().map_or((0, 0), |context| (context.handle(), context.number))
 }
@@ -111,7 +111,7 @@ pub(crate) const fn copy_kind(from: MemoryKind, to: MemoryKind) -> u32 {
     }
 }
 
-/// What becomes of finished work: a line in the log, and a record for those who want it.
+/// Reports finished work: a line in the log, and a record for subscribers.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of work")]
 pub(crate) fn tell(done: &FinishedWork) {
     let (start_ns, end_ns) = (done.start_ns + clock_offset_ns(), done.end_ns + clock_offset_ns());
@@ -131,7 +131,7 @@ pub(crate) fn tell(done: &FinishedWork) {
         end_ns,
         ..Record::default()
     };
-    // Whole graphs are reported either as one or by their nodes.
+    // Graphs are reported either as a whole or by node.
     if tags.node != 0 && MASKS.wants_kind(kind::GRAPH) {
         return;
     }

@@ -12,16 +12,16 @@ use crate::api::{Code, In, Out, Raw, api};
 use crate::device::work::Code as KernelCode;
 use crate::link;
 
-/// A kernel, or a function of a module: here they are the same.
+/// A kernel or a function of a module, which are the same here.
 ///
-/// Like a driver's object it points to its name, and to much else: to text that is none, and to its neighbour, which
-/// has a name too. Who finds a handle in a process can find the name.
+/// Like a driver's object, it points to its name, but also to other things: to text that is no name, and to its
+/// neighbor, which has a name too. A reader that finds a handle in a process can find the name.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Function {
     magic: u64,
     module: usize,
-    /// The function that was made before it.
+    /// The function created before it.
     neighbour: usize,
     section: *const c_char,
     architecture: *const c_char,
@@ -31,7 +31,7 @@ pub(crate) struct Function {
     pub(crate) code: KernelCode,
 }
 
-// SAFETY: its strings live for ever and are never changed.
+// SAFETY: its strings are never freed or changed.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
@@ -39,9 +39,9 @@ unsafe impl Sync for Function {}
 const MAGIC: u64 = u64::from_le_bytes(*b"simkern\0");
 
 impl Function {
-    /// Mangled, as the module has it.
+    /// Mangled, as in the module.
     pub(crate) fn name(&self) -> &'static CStr {
-        // SAFETY: leaked when the function was made.
+        // SAFETY: leaked when the function was created.
         unsafe { CStr::from_ptr(self.name) }
     }
 }
@@ -49,11 +49,11 @@ impl Function {
 /// A module or library.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Names, when the image has them.
+    /// Names, if the image has them.
     kernels: Option<Vec<image::Kernel>>,
-    /// A copy of the code, where the image says how long it is.
+    /// A copy of the code, if the image states its size.
     code: Vec<u64>,
-    /// What CUPTI calls it.
+    /// CUPTI's id of the code.
     crc: u64,
     functions: Mutex<Vec<Arc<Function>>>,
 }
@@ -66,13 +66,13 @@ const MODULE_LOADED: u32 = 6;
 const MODULE_UNLOAD_STARTING: u32 = 7;
 
 impl Module {
-    /// The code as CUPTI shows it; nothing where the image does not say how long it is.
+    /// The code as CUPTI shows it; empty if the image does not state its size.
     fn image(&self) -> &[u8] {
         // SAFETY: words are bytes, eight each.
         unsafe { std::slice::from_raw_parts(self.code.as_ptr().cast(), self.code.len() * 8) }
     }
 
-    /// Notifies tools that it is there, or about to go.
+    /// Notifies tools that it was loaded or is about to be unloaded.
     fn announce(&self, id: u32) {
         let image = self.image();
         let data = ModuleData {
@@ -98,7 +98,7 @@ pub(crate) fn function(handle: usize) -> Result<Arc<Function>, Code> {
     FUNCTIONS.get(handle)
 }
 
-/// Takes an image in.
+/// Loads an image.
 pub(crate) fn load(image: usize) -> Result<usize, Code> {
     if image == 0 {
         return Err(Code::INVALID_VALUE);
@@ -112,11 +112,11 @@ pub(crate) fn load(image: usize) -> Result<usize, Code> {
     Ok(handle)
 }
 
-/// Takes in what a file has.
+/// Loads a file.
 fn load_file(path: &CStr) -> Result<usize, Code> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = std::fs::read(std::ffi::OsStr::from_bytes(path.to_bytes())).map_err(|_| Code(301))?;
-    // Terminated for texts, and aligned for headers; kept, since modules may be asked about for ever.
+    // NUL-terminated for texts and aligned for headers; never freed, since module queries have no end.
     let mut words = vec![0u64; bytes.len() / 8 + 1];
     for (i, byte) in bytes.iter().enumerate() {
         words[i / 8] |= u64::from(*byte) << (i % 8 * 8);
@@ -124,7 +124,7 @@ fn load_file(path: &CStr) -> Result<usize, Code> {
     load(words.leak().as_ptr().expose_provenance())
 }
 
-/// Takes it away, with its kernels.
+/// Unloads a module and its kernels.
 pub(crate) fn unload(module: usize) -> Result<(), Code> {
     MODULES.get(module)?.announce(MODULE_UNLOAD_STARTING);
     let gone = MODULES.remove(module)?;
@@ -134,7 +134,7 @@ pub(crate) fn unload(module: usize) -> Result<(), Code> {
     Ok(())
 }
 
-/// The kernel of this name.
+/// The kernel with this name.
 pub(crate) fn by_name(module: usize, name: &CStr) -> Result<usize, Code> {
     let of = MODULES.get(module)?;
     let kernel = match &of.kernels {
@@ -143,14 +143,14 @@ pub(crate) fn by_name(module: usize, name: &CStr) -> Result<usize, Code> {
         }
         None => None,
     };
-    // Of code that is not there to be looked at: some.
+    // Default for code that is not available.
     let (bytes, symbol) = kernel.map_or((0, 0), |kernel| (kernel.bytes, kernel.symbol));
     let code = KernelCode { crc: of.crc, bytes: if bytes == 0 { 512 } else { bytes }, symbol };
     let mut functions = of.functions.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = functions.iter().find(|function| function.name() == name) {
         return Ok(handle_of(known));
     }
-    // Names are leaked: records that point to them are read after a module was unloaded.
+    // Names are leaked: records that point to them are read after their module was unloaded.
     let leaked: &'static CStr = Box::leak(CString::from(name).into_boxed_c_str());
     let section = CString::new([b".text.", name.to_bytes()].concat()).map_err(|_| Code::INVALID_VALUE)?;
     let function = Arc::new(Function {
@@ -175,19 +175,19 @@ mod image {
 
     use crate::api::In;
 
-    /// Sections at most that are looked at.
+    /// Maximum number of sections examined.
     const SECTIONS_MAX: usize = 1 << 16;
 
     /// A kernel of an image.
     #[derive(Debug)]
     pub(super) struct Kernel {
         pub(super) name: CString,
-        /// Bytes of its code; 0 when the image does not say.
+        /// Bytes of its code; 0 when the image does not state them.
         pub(super) bytes: u32,
         pub(super) symbol: u32,
     }
 
-    /// The kernels; `None` when the image is of a kind that does not list them.
+    /// The kernels; `None` for a kind of image that does not list them.
     pub(super) fn kernels(address: usize) -> Option<Vec<Kernel>> {
         match at::<u32>(address)? {
             0x464c_457f => Some(of_elf(address)),
@@ -218,7 +218,7 @@ mod image {
         names.filter(|name| !name.is_empty()).filter_map(|name| CString::new(name).ok()).collect()
     }
 
-    /// Sections that are called `.text.NAME`. Callers promise a whole file.
+    /// Sections named `.text.NAME`. Callers promise a complete file.
     fn of_elf(file: usize) -> Vec<Kernel> {
         let mut kernels = Vec::new();
         let (Some(offset), Some(count), Some(strings)) =
@@ -241,14 +241,14 @@ mod image {
         kernels
     }
 
-    /// The words of an ELF file; none when it is no such file.
+    /// The words of an ELF file; empty for any other file.
     pub(super) fn copy(file: usize) -> Vec<u64> {
         let length = || {
             let (offset, count) = (at::<u64>(file + 0x28)?, at::<u16>(file + 0x3c)?);
             let header = |index: u64| file + (offset + index * 64) as usize;
             let mut end = offset + u64::from(count) * 64;
             for index in 0..u64::from(count) {
-                // What has no bytes in the file may say any size.
+                // Sections without bytes in the file may state any size.
                 if at::<u32>(header(index) + 4)? != 8 {
                     end = end.max(at::<u64>(header(index) + 0x18)? + at::<u64>(header(index) + 0x20)?);
                 }

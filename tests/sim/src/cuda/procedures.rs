@@ -10,7 +10,7 @@ use crate::api::{Code, In, Out, Raw, api};
 use crate::link::{TABLE_ID, Table};
 use crate::symbols::Library;
 
-/// Flag: the functions whose default stream is each thread's own are wanted.
+/// Flag that requests functions with per-thread default streams.
 const PER_THREAD_FLAG: u64 = 2;
 
 /// Name and sentence of a result.
@@ -39,16 +39,16 @@ pub(crate) const fn error(code: i32) -> (&'static CStr, &'static CStr) {
     }
 }
 
-/// The first version that has a function; what the catalogue does not list was always there.
+/// The first version with a function; functions outside of the catalogue have always existed.
 fn since(symbol: &str) -> u32 {
     CATALOGUE.iter().find(|(known, _)| *known == symbol).map_or(0, |(_, since)| *since)
 }
 
-/// The symbol that a name means to a program of this version.
+/// The symbol of a name for a program of this version.
 fn address(name: &CStr, version: u32, per_thread: bool) -> Option<usize> {
     let own = Library::of((&raw const TABLE).cast())?;
     let name = name.to_str().ok()?;
-    // Later versions of a function have a suffix, and behind it the one for streams.
+    // Later versions of a function have a suffix, followed by the one for streams.
     for suffix in ["_v4", "_v3", "_v2", ""] {
         let base = format!("{name}{suffix}");
         for stream in if per_thread { &["_ptsz", "_ptds", ""][..] } else { &[""] } {
@@ -63,7 +63,7 @@ fn address(name: &CStr, version: u32, per_thread: bool) -> Option<usize> {
     None
 }
 
-/// Gives the address, and says whether there is one: found, not found, or too new for the version.
+/// Returns the address and a status: found, not found, or too new for the version.
 fn give(
     name: In<c_char>,
     out: Out<Raw>,

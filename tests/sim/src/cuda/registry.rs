@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::api::Code;
 
-/// Objects by their handles, which are their addresses.
+/// Objects by handle, which is their address.
 #[derive(Debug)]
 pub(crate) struct Registry<T>(RwLock<BTreeMap<usize, Arc<T>>>);
 
@@ -22,7 +22,7 @@ impl<T> Registry<T> {
         Self(RwLock::new(BTreeMap::new()))
     }
 
-    /// Takes an object in; gives its handle.
+    /// Adds an object; returns its handle.
     pub(crate) fn add(&self, object: Arc<T>) -> usize {
         let handle = handle_of(&object);
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
@@ -34,7 +34,7 @@ impl<T> Registry<T> {
         objects.get(&handle).cloned().ok_or(Code::INVALID_HANDLE)
     }
 
-    /// All objects, as they are now.
+    /// All current objects.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }

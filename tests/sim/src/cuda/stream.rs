@@ -35,13 +35,13 @@ pub(crate) struct Event {
     recorded: Mutex<EventState>,
 }
 
-/// What an event stands for.
+/// What an event marks.
 #[derive(Clone, Debug, Default)]
 enum EventState {
     #[default]
     Nothing,
     Work(Ticket),
-    /// A place in a graph that is being captured.
+    /// A position in a graph under capture.
     Capture(Capture),
 }
 
@@ -49,7 +49,7 @@ pub(crate) static STREAMS: Registry<Stream> = Registry::new();
 pub(crate) static EVENTS: Registry<Event> = Registry::new();
 static EVENT_NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-/// Handles with a meaning of their own: the default stream of all, and that of each thread.
+/// Special handles: the shared default stream and the per-thread one.
 const LEGACY: usize = 1;
 const OF_THREAD: usize = 2;
 
@@ -61,9 +61,9 @@ pub(crate) enum Wait {
     Context = 4,
 }
 
-/// The stream that a handle means on this thread.
+/// The stream of a handle on this thread.
 pub(crate) fn find(handle: usize, per_thread: bool) -> Result<Arc<Stream>, Code> {
-    // Of each context, the default stream and the thread's own.
+    // For each context, the default stream and the thread's own.
     type OwnStreams = Vec<(u32, bool, Arc<Stream>)>;
     thread_local!(static OWN: RefCell<OwnStreams> = const { RefCell::new(Vec::new()) });
     let of_thread = match handle {
@@ -93,7 +93,7 @@ pub(crate) fn find(handle: usize, per_thread: bool) -> Result<Arc<Stream>, Code>
 /// A new stream in the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> Result<usize, Code> {
     let context = working()?;
-    // 1 means that it takes no part in the order of the default stream.
+    // 1 excludes it from the order of the default stream.
     if flags > 1 {
         return Err(Code::INVALID_VALUE);
     }
@@ -105,7 +105,7 @@ pub(crate) fn create(flags: u32, priority: i32) -> Result<usize, Code> {
     Ok(handle)
 }
 
-/// Ends a stream; work that is on its way is done nevertheless.
+/// Destroys a stream; pending work still completes.
 pub(crate) fn destroy(handle: usize) -> Status {
     let stream = STREAMS.get(handle)?;
     announce_with(4, stream.context.handle(), handle, 0);
@@ -115,7 +115,7 @@ pub(crate) fn destroy(handle: usize) -> Status {
 }
 
 impl Stream {
-    /// Whose work it is that this thread puts here now.
+    /// The tags of work that this thread submits now.
     pub(crate) fn tags(&self) -> Tags {
         Tags {
             correlation: link::correlation(),
@@ -127,7 +127,7 @@ impl Stream {
         }
     }
 
-    /// Puts work at its end, or into the graph that is being captured; that has no ticket.
+    /// Appends work to the stream or to the graph under capture; the latter has no ticket.
     pub(crate) fn put(&self, work: Work) -> Result<Option<Ticket>, Code> {
         super::context::started()?;
         let mut capture = self.capture.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +139,7 @@ impl Stream {
         Ok(Some(self.context.device.submit(self.lane, work, self.tags())))
     }
 
-    /// Puts work at its end and waits for it.
+    /// Appends work and waits for it.
     pub(crate) fn put_and_wait(&self, work: Work) -> Status {
         let ticket = self.put(work)?.ok_or(Code::CAPTURE_UNSUPPORTED)?;
         self.context.device.wait(&ticket);
@@ -150,7 +150,7 @@ impl Stream {
         self.capture.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Blocks until these are done, and says so to tools.
+    /// Blocks until these are done, and reports the wait to tools.
     fn wait(&self, what: Wait, tickets: &[Ticket], event: u32) -> Status {
         if self.is_capturing() {
             return Err(Code::CAPTURE_UNSUPPORTED);
@@ -162,7 +162,7 @@ impl Stream {
         let (start_ns, end_ns) = (begin + clock_offset_ns(), monotonic_ns() + clock_offset_ns());
         let mut tags = self.tags();
         if !matches!(what, Wait::Stream) {
-            // CUPTI's word for no stream.
+            // CUPTI's value for no stream.
             tags.stream = u32::MAX;
         }
         let name = match what {
@@ -186,7 +186,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for all that was put here.
+    /// Waits for all submitted work.
     pub(crate) fn synchronize(&self) -> Status {
         self.wait(Wait::Stream, &[self.context.device.tail(self.lane)], 0)
     }
@@ -198,7 +198,7 @@ pub(crate) fn synchronize_context() -> Status {
     stream.wait(Wait::Context, &stream.context.device.tails(), 0)
 }
 
-/// Makes an event; without times when the flags say so.
+/// Creates an event; without times if the flags say so.
 pub(crate) fn create_event(flags: u32) -> Result<usize, Code> {
     working()?;
     let number = next_number(&EVENT_NUMBERS);
@@ -210,7 +210,7 @@ impl Event {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets it stand for what the stream was given so far.
+    /// Makes the event mark the work submitted to the stream so far.
     pub(crate) fn record(&self, stream: &Stream) -> Status {
         let captured = stream.capture.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let now = match captured {
@@ -224,7 +224,7 @@ impl Event {
         Ok(())
     }
 
-    /// Makes what comes next on the stream wait for it.
+    /// Makes later work of the stream wait for the event.
     pub(crate) fn hold(&self, stream: &Stream) -> Status {
         match self.recorded() {
             EventState::Nothing => {}
@@ -257,7 +257,7 @@ impl Event {
         }
     }
 
-    /// Milliseconds from the other to this one.
+    /// Milliseconds from the other event to this one.
     pub(crate) fn since(&self, other: &Self) -> Result<f32, Code> {
         let end = |event: &Self| match event.recorded() {
             EventState::Work(ticket) if event.times => {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::api::{Code, HostFunction, Status};
 use crate::symbols::{self, Library};
 
-/// The runtime's version, by the name of the file that this code was loaded from.
+/// The runtime's version, from the name of the file that contains this code.
 pub(crate) fn version() -> i32 {
     static VERSION: OnceLock<i32> = OnceLock::new();
     *VERSION.get_or_init(|| {
@@ -22,7 +22,7 @@ pub(crate) fn version() -> i32 {
 /// The driver's `cuGetProcAddress_v2`: name, address, version, flags, status.
 type Procedure = extern "C" fn(*const c_char, *mut usize, i32, u64, *mut u32) -> i32;
 
-/// A function of the driver's, if it has it.
+/// A driver function, if it exists.
 pub(crate) fn procedure(name: &CStr, version: i32, flags: u64) -> Option<usize> {
     static GET: OnceLock<Option<Procedure>> = OnceLock::new();
     let get = GET.get_or_init(|| {
@@ -35,7 +35,7 @@ pub(crate) fn procedure(name: &CStr, version: i32, flags: u64) -> Option<usize> 
     (result == 0 && address != 0).then_some(address)
 }
 
-/// Gives the error of a result that is one.
+/// Converts a result code.
 pub(crate) fn check(result: i32) -> Status {
     if result == 0 { Ok(()) } else { Err(Code(result)) }
 }
@@ -45,8 +45,8 @@ macro_rules! functions {
         plain { $($plain:ident($($argument:ty),*);)* }
         streams { $($both:ident($($both_argument:ty),*);)* }
     ) => {
-        /// Those that are used. Of those with a stream, the one whose default is that of all threads and the one whose
-        /// default is each thread's own.
+        /// The used functions. A function with a stream has two forms: with the shared default stream and with the
+        /// per-thread one.
         #[derive(Debug)]
         pub(crate) struct Functions {
             $(pub(crate) $plain: extern "C" fn($($argument),*) -> i32,)*

@@ -24,7 +24,7 @@ struct KernelParameters {
     extra: usize,
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS`: the same, and what only the driver has.
+/// `CUDA_KERNEL_NODE_PARAMS`: the same, plus members of the driver.
 #[repr(C)]
 struct DriverKernelParameters {
     runtime: KernelParameters,

@@ -13,11 +13,11 @@ use super::driver::check;
 use super::{INVALID_FUNCTION, ready};
 use crate::api::{Code, Dim3, HostFunction, In, Out, Raw, Status, api};
 
-/// Device code, as the program announced it.
+/// Device code registered by the program.
 #[derive(Debug)]
 struct Binary {
     image: usize,
-    /// The driver's library, once it is loaded.
+    /// The driver's library, once loaded.
     library: usize,
 }
 
@@ -33,16 +33,16 @@ struct Stub {
 struct State {
     binaries: Vec<Option<Binary>>,
     stubs: BTreeMap<usize, Stub>,
-    /// Functions of kernels; 0 until one is needed.
+    /// Kernel functions; 0 until first use.
     kernels: BTreeMap<usize, usize>,
 }
 
 static STATE: Mutex<State> =
     Mutex::new(State { binaries: Vec::new(), stubs: BTreeMap::new(), kernels: BTreeMap::new() });
 
-/// Handles of binaries: pointers in the real one.
+/// Handles of binaries; the real runtime uses pointers.
 const FIRST_HANDLE: usize = 0x1000;
-/// The wrapper around device code: its magic number, and where the pointer to the code is.
+/// The wrapper around device code: its magic number, and the position of the pointer to the code.
 const WRAPPER: u32 = 0x4662_43b1;
 const WRAPPED_AT: usize = 8;
 
@@ -50,7 +50,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Device code, out of its wrapper if it has one.
+/// Device code without its wrapper.
 fn unwrapped(image: usize) -> usize {
     let at = std::ptr::with_exposed_provenance::<u32>(image);
     if In::at(at).get() != Ok(WRAPPER) {
@@ -59,7 +59,7 @@ fn unwrapped(image: usize) -> usize {
     In::at(std::ptr::with_exposed_provenance::<usize>(image + WRAPPED_AT)).get().unwrap_or(image)
 }
 
-/// The driver's kernel for a stub, or for a kernel that the program got from us.
+/// The driver's kernel for a stub, or for a kernel that we gave to the program.
 fn kernel(function: usize) -> Result<usize, Code> {
     let driver = ready()?;
     let mut state = state();
@@ -80,7 +80,7 @@ fn kernel(function: usize) -> Result<usize, Code> {
     Ok(stub.kernel)
 }
 
-/// The function of a stub, for the driver.
+/// The driver's function for a stub.
 pub(crate) fn function(stub: usize) -> Result<usize, Code> {
     let kernel = kernel(stub)?;
     if let Some(known) = state().kernels.get(&kernel).copied().filter(|function| *function != 0) {
@@ -117,7 +117,7 @@ struct Config {
     stream: usize,
 }
 
-/// What `<<<…>>>` pushed and the stub pops.
+/// The configuration that `<<<…>>>` pushes and the stub pops.
 #[derive(Clone, Copy)]
 struct LaunchConfiguration(Dim3, Dim3, usize, usize);
 
@@ -143,7 +143,7 @@ extern "C" fn __cudaUnregisterFatBinary(binary: usize) {
     if let (Some(Binary { library, .. }), Ok(driver)) = (gone, super::driver::driver())
         && library != 0
     {
-        // The program is about to end, mostly, and the driver with it.
+        // Usually the program is about to end, and the driver with it.
         let _ = (driver.cuLibraryUnload)(library);
     }
 }

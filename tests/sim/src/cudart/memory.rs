@@ -7,8 +7,7 @@ use super::driver::check;
 use super::ready;
 use crate::api::{Code, Extent, In, Out, PitchedPointer, Raw, Status, api};
 
-/// `CUDA_MEMCPY2D`: x, y, kind of memory (4: by the address), host, device, array, pitch, for both sides; then the
-/// size.
+/// `CUDA_MEMCPY2D`: x, y, kind of memory (4: by the address), host, device, array, pitch for both sides, then the size.
 #[repr(C)]
 struct Lines {
     from: [usize; 2],
@@ -48,12 +47,12 @@ fn lines(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, h
     }
 }
 
-/// Host to host, to the device, from it, within it, by the addresses.
+/// Host to host, host to device, device to host, within the device, by the addresses.
 fn check_kind(kind: u32) -> Status {
     if kind <= 4 { Ok(()) } else { Err(Code(21)) }
 }
 
-/// `cudaMemcpy3DParms`, as far as it is used: positions in arrays are not.
+/// The used part of `cudaMemcpy3DParms`: positions in arrays are not.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Planes {
@@ -100,7 +99,7 @@ api! { Runtime;
     }
     fn cudaFree(address: u64) {
         let driver = ready()?;
-        // Programs free nothing to have the runtime start.
+        // Programs free null to start the runtime.
         if address == 0 { Ok(()) } else { check((driver.cuMemFree)(address)) }
     }
     fn cudaMallocHost(out: Out<u64>, bytes: usize) {

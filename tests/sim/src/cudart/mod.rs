@@ -27,19 +27,19 @@ pub(crate) const INVALID_FUNCTION: Code = Code(98);
 thread_local! {
     static DEVICE: Cell<i32> = const { Cell::new(0) };
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
-    /// The device whose context this thread is in, one more than its number.
+    /// The device whose context this thread uses, plus one.
     static READY: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Remembers an error for `cudaGetLastError`.
+/// Stores an error for `cudaGetLastError`.
 pub(crate) fn remember(result: i32) {
-    // "Not ready" is none.
+    // "Not ready" is no error.
     if result != 0 && Code(result) != Code::NOT_READY {
         LAST_ERROR.set(result);
     }
 }
 
-/// The thread's device, ready to be used: the runtime starts when it is first needed.
+/// The thread's device; the runtime starts on first use.
 pub(crate) fn ready() -> Result<&'static driver::Functions, Code> {
     let driver = driver()?;
     let device = DEVICE.get();
@@ -89,7 +89,7 @@ extern "C" fn cudaGetErrorString(code: i32) -> *const c_char {
     error(code).1.as_ptr()
 }
 
-// Not announced: what these give is no failure of theirs.
+// Not announced: their results are not failures of their own.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetLastError() -> i32 {
     LAST_ERROR.replace(0)
@@ -137,7 +137,7 @@ api! { Runtime;
     }
 }
 
-/// A function of the driver's, for programs.
+/// Gives a driver function to a program.
 fn give(name: In<c_char>, out: Out<Raw>, version: i32, flags: u64, status: Out<u32>) -> Status {
     let found = driver::procedure(name.text()?, version, flags);
     status.put_if_wanted(u32::from(found.is_none()));

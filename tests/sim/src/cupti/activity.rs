@@ -11,7 +11,7 @@ use super::{buffers, callbacks, misbehaviour, records, result};
 use crate::api::{Code, Out, Status, api};
 use crate::link::kind;
 
-/// Turns a kind on or off.
+/// Enables or disables a kind.
 fn switch(client: &Client, kind: u32, on: bool) -> Status {
     if misbehaviour::get().denied {
         return Err(result::INSUFFICIENT_PRIVILEGES);
@@ -25,14 +25,14 @@ fn switch(client: &Client, kind: u32, on: bool) -> Status {
         true => client.kinds.fetch_or(1 << kind, Ordering::Relaxed),
         false => client.kinds.fetch_and(!(1 << kind), Ordering::Relaxed),
     };
-    // Who turns it on while the driver starts has the records of devices, which come with its start.
+    // A client that enables it during the driver's start gets the device records that come with the start.
     if on && kind == kind::DEVICE && buffers::is_driver_starting() {
         buffers::put_devices(client);
     }
     update_kinds()
 }
 
-/// Turns a kind on, and reports what there is already.
+/// Enables a kind and reports existing objects.
 fn switch_on_and_dump(client: &Client, kind: u32) -> Status {
     switch(client, kind, true)?;
     if kind == kind::DEVICE {
@@ -41,7 +41,7 @@ fn switch_on_and_dump(client: &Client, kind: u32) -> Status {
     Ok(())
 }
 
-/// The record behind another, or the first.
+/// The record after another, or the first.
 fn next(buffer: *mut u8, valid: usize, record: Out<*mut u8>) -> Status {
     let last = record.get().map_err(|_| result::INVALID_PARAMETER)?;
     if buffer.is_null() {
@@ -52,7 +52,7 @@ fn next(buffer: *mut u8, valid: usize, record: Out<*mut u8>) -> Status {
         if at.checked_add(4).is_none_or(|end| end > valid) {
             return Err(result::INVALID_KIND);
         }
-        // SAFETY: within the bytes that the client says are valid.
+        // SAFETY: within the bytes that the client states as valid.
         Ok(unsafe { buffer.add(at).cast::<u32>().read_unaligned() })
     };
     let at =
@@ -68,7 +68,7 @@ fn next(buffer: *mut u8, valid: usize, record: Out<*mut u8>) -> Status {
     record.put(unsafe { buffer.add(at) })
 }
 
-/// Attributes by number that are kept by clients: the clock.
+/// Attributes stored per client: the clock.
 const TIMESTAMP_CALLBACK: u32 = 22;
 
 api! { Tool;
@@ -94,7 +94,7 @@ api! { Tool;
         next(buffer, valid, record)
     }
     fn cuptiActivityFlushAll(flag: u32) {
-        // 1 forces: what is not complete comes too. Without it, what is running is left out, as here.
+        // 1 forces delivery of incomplete records. Without it, running work is omitted, as here.
         if flag & 1 == 0 {
             buffers::settle();
         }

@@ -12,9 +12,9 @@ use super::client::{self, Client};
 use super::{driver, misbehaviour, records};
 use crate::link::{self, Record};
 
-/// `CUpti_BuffersCallbackRequestFunc`; that of the second version gets one more pointer.
+/// `CUpti_BuffersCallbackRequestFunc`; the second version gets one more pointer.
 pub(crate) type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const RequestInfo);
-/// `CUpti_BuffersCallbackCompleteFunc`: context, stream, buffer, size, bytes that are valid.
+/// `CUpti_BuffersCallbackCompleteFunc`: context, stream, buffer, size, valid bytes.
 pub(crate) type CompleteFn = extern "C" fn(usize, u32, *mut u8, usize, usize);
 /// `CUpti_BuffersCallbackCompleteFunc_v2`.
 pub(crate) type CompleteSecond = extern "C" fn(*mut u8, usize, usize, *const CompleteInfo);
@@ -48,7 +48,7 @@ struct Buffer {
     address: usize,
     size: usize,
     used: usize,
-    /// Records that still fit by the client's setting.
+    /// Records that still fit under the client's limit.
     room: usize,
     full_since: Instant,
 }
@@ -58,7 +58,7 @@ struct State {
     functions: Option<Functions>,
     filling: Option<Buffer>,
     full: VecDeque<Buffer>,
-    /// Buffers that are being handed back right now.
+    /// Buffers being delivered now.
     delivering: u32,
     period: Option<Duration>,
     flushed: Option<Instant>,
@@ -72,7 +72,7 @@ pub(crate) struct Buffers {
     dropped: AtomicU64,
 }
 
-/// The delivering thread has something to do.
+/// Signals work for the delivering thread.
 static WORK: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
 fn wake() {
@@ -80,7 +80,7 @@ fn wake() {
     WORK.1.notify_one();
 }
 
-/// Hands full buffers back, and those that are due by a client's period.
+/// Starts the thread that delivers full buffers, and those due by a client's period.
 fn start_thread() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -113,7 +113,7 @@ pub(crate) fn put(client: &Client, record: &Record) {
     let size = records::write(record, client.clock_difference(), every(asked.wild), &mut bytes);
     client.buffers.append(&bytes[..size]);
     if asked.skew && number.is_multiple_of(3) {
-        // A kind from the future.
+        // A kind of a future version.
         let size = records::write_unknown(&mut bytes);
         client.buffers.append(&bytes[..size]);
     }
@@ -124,7 +124,7 @@ pub(crate) fn is_driver_starting() -> bool {
     driver().is_ok_and(|driver| (driver.table.number)(link::ask::STARTING, 0) == 1)
 }
 
-/// Puts a record for each device that there is.
+/// Puts a record for each device.
 pub(crate) fn put_devices(client: &Client) {
     let count = driver().map_or(0, |driver| (driver.table.number)(link::ask::DEVICES, 0));
     if misbehaviour::get().no_devices {
@@ -167,7 +167,7 @@ impl Buffers {
         self.lock().period = period;
     }
 
-    /// Records that found no buffer since this was last asked.
+    /// Records that found no buffer since the last call.
     pub(crate) fn take_dropped(&self) -> u64 {
         self.dropped.swap(0, Ordering::Relaxed)
     }
@@ -185,7 +185,7 @@ impl Buffers {
         match state.filling.as_mut() {
             Some(buffer) if fits(buffer) => {
                 let to = std::ptr::with_exposed_provenance_mut::<u8>(buffer.address + buffer.used);
-                // SAFETY: the client gave `size` bytes, of which this many are free.
+                // SAFETY: the client provided `size` bytes, of which this many are free.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
                 buffer.used += bytes.len();
                 buffer.room -= 1;
@@ -196,7 +196,7 @@ impl Buffers {
         }
     }
 
-    /// Hands back what is full for long enough, and what is begun when the period is over.
+    /// Delivers buffers that have been full long enough, and started ones after the period.
     fn deliver_due(&self, client: &Client) {
         let late = misbehaviour::get().late;
         loop {
@@ -222,7 +222,7 @@ impl Buffers {
         }
     }
 
-    /// Hands back everything, and waits until it was.
+    /// Delivers everything and waits for it.
     pub(crate) fn deliver_all(&self, client: &Client) {
         loop {
             let mut state = self.lock();
@@ -241,7 +241,7 @@ impl Buffers {
 }
 
 impl State {
-    /// The buffer that is being filled goes to those that are full.
+    /// Moves the current buffer to the full ones.
     fn retire(&mut self) {
         if let Some(mut buffer) = self.filling.take() {
             buffer.full_since = Instant::now();
@@ -272,7 +272,7 @@ fn complete(functions: Option<Functions>, buffer: &Buffer, _client: &Client) {
         let mut noise = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for at in 0..buffer.used {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // SAFETY: within what was filled.
+            // SAFETY: within the filled part.
             unsafe { address.add(at).write((noise >> 56) as u8) };
         }
     }
@@ -291,7 +291,7 @@ fn complete(functions: Option<Functions>, buffer: &Buffer, _client: &Client) {
     }
 }
 
-/// Waits until devices are idle: what a flush that is forced does not need.
+/// Waits until devices are idle; a forced flush does not need this.
 pub(crate) fn settle() {
     if let Ok(driver) = driver() {
         (driver.table.settle)();

@@ -40,7 +40,7 @@ extern "C" fn activity(record: *const Record) {
     }
 }
 
-/// Callback ids of a domain, those without a function included.
+/// Number of callback ids of a domain, including those without a function.
 fn count(domain: u32) -> Option<u32> {
     let last = |table: &[(&str, u32)]| table.iter().map(|(_, id)| id + 1).max();
     match domain {
@@ -52,7 +52,7 @@ fn count(domain: u32) -> Option<u32> {
     }
 }
 
-/// Names with a zero at the end, made when they are first asked for.
+/// NUL-terminated names, created on first use.
 fn name(domain: u32, id: u32) -> Option<*const c_char> {
     use std::collections::BTreeMap;
     use std::ffi::CString;

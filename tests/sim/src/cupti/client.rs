@@ -11,22 +11,22 @@ use super::{driver, misbehaviour, result};
 use crate::api::{Code, In, Out, Status, api};
 use crate::link::{CALLBACKS, DOMAINS};
 
-/// Clients at once at most.
+/// Maximum number of concurrent clients.
 pub(crate) const CLIENTS_MAX: usize = 8;
 
-/// `CUpti_CallbackFunc`: pointer of the subscriber's, domain, callback id, data.
+/// `CUpti_CallbackFunc`: the subscriber's pointer, domain, callback id, data.
 pub(crate) type Callback = extern "C" fn(usize, u32, u32, *const std::ffi::c_void);
 /// `CUpti_TimestampCallbackFunc`.
 pub(crate) type Clock = extern "C" fn() -> u64;
 
-/// One of them.
+/// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The subscriber's function, 0 for none.
     callback: AtomicUsize,
     data: AtomicUsize,
     pub(crate) subscribed: AtomicBool,
-    /// Allows others beside it.
+    /// Allows other subscribers.
     multiple: AtomicBool,
     /// By domain and callback id.
     callbacks: [[AtomicU8; CALLBACKS]; DOMAINS],
@@ -39,10 +39,10 @@ pub(crate) struct Client {
 
 /// The one client of the first version's functions.
 pub(crate) static LEGACY: Client = Client::new();
-/// Those of the second version, by handle: one more than the index.
+/// Clients of the second version, by handle: index plus one.
 static OTHERS: Mutex<[Option<Arc<Client>>; CLIENTS_MAX]> = Mutex::new([const { None }; CLIENTS_MAX]);
 
-/// Subscribers of the second version have these handles and those that follow; they are no addresses.
+/// First handle of subscribers of the second version; not an address.
 const FIRST_HANDLE: usize = 0x0c11_0001;
 const LEGACY_HANDLE: usize = 0x0c11_0000;
 
@@ -50,7 +50,7 @@ fn others() -> MutexGuard<'static, [Option<Arc<Client>>; CLIENTS_MAX]> {
     OTHERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client, however it is kept.
+/// A client, however it is stored.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientRef {
     Legacy(&'static Client),
@@ -104,7 +104,7 @@ impl Client {
         self.subscribed.store(true, Ordering::Release);
     }
 
-    /// Turns a callback on or off, and keeps count of it for the driver.
+    /// Enables or disables a callback, and counts it for the driver.
     pub(crate) fn enable(&self, domain: u32, id: u32, on: bool) -> Status {
         let slot = self.callbacks.get(domain as usize).and_then(|ids| ids.get(id as usize));
         let slot = slot.ok_or(result::INVALID_PARAMETER)?;
@@ -147,7 +147,7 @@ impl Client {
         Ok(())
     }
 
-    /// Nanoseconds to be added to the device's times to have those of the client's clock.
+    /// Nanoseconds from the device's times to the client's clock.
     pub(crate) fn clock_difference(&self) -> u64 {
         let Ok(driver) = driver() else { return 0 };
         match self.clock() {
@@ -162,7 +162,7 @@ impl Client {
         (function != 0).then(|| unsafe { std::mem::transmute::<usize, Clock>(function) })
     }
 
-    /// Now, by the client's clock.
+    /// The current time of the client's clock.
     pub(crate) fn timestamp(&self) -> Result<u64, Code> {
         Ok(match self.clock() {
             Some(clock) => clock(),
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// Reports to the driver which kinds of activities anybody wants.
+/// Reports the requested kinds of activities to the driver.
 pub(crate) fn update_kinds() -> Status {
     let kinds = all().fold(0, |kinds, client| kinds | client.kinds.load(Ordering::Relaxed));
     driver()?.masks().kinds.store(kinds | super::sampling::kinds(), Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn subscribe_second(callback: Callback, data: usize, multiple: bool) -> Result<u
     Ok(FIRST_HANDLE + index)
 }
 
-/// Ends everything, for all.
+/// Ends everything, for all clients.
 pub(crate) fn finalize() -> Status {
     for client in all() {
         client.unsubscribe()?;
@@ -243,7 +243,7 @@ api! { Tool;
     }
     fn cuptiSubscribe_v2(subscriber: Out<usize>, callback: Option<Callback>, data: usize, parameters: In<Parameters>) {
         let multiple = match parameters.get() {
-            // A caller that knows fewer fields is refused, as is one that forgot the size.
+            // Callers with fewer fields, or without the size, are refused.
             Ok(given) if given.size < 40 - 7 => return Err(result::INVALID_PARAMETER),
             Ok(given) => given.multiple != 0,
             Err(_) => false,

@@ -6,35 +6,34 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What was asked for.
+/// The requested faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Misbehaviour {
-    /// `busy`: somebody else subscribed already.
+    /// `busy`: another tool has already subscribed.
     pub(crate) busy: bool,
     /// `denied`: the user may not profile.
     pub(crate) denied: bool,
-    /// `garbage=N`: every so many buffers, what is in one is noise.
+    /// `garbage=N`: every N-th buffer contains noise.
     pub(crate) garbage: Option<u64>,
-    /// `wild=N`: every so many records, the name points nowhere and the times are absurd.
+    /// `wild=N`: every N-th record has an invalid name pointer and absurd times.
     pub(crate) wild: Option<u64>,
-    /// `lose=N`: every so many records, one is dropped, and counted.
+    /// `lose=N`: every N-th record is dropped and counted.
     pub(crate) lose: Option<u64>,
-    /// `late=MS`: buffers come that much later.
+    /// `late=MS`: buffers arrive this much later.
     pub(crate) late: Duration,
-    /// `reorder`: of the buffers that are full, the latest comes first.
+    /// `reorder`: full buffers are delivered latest first.
     pub(crate) reorder: bool,
     /// `unsampled=ERROR`: instructions cannot be sampled: 35 not allowed, 27 not supported, 26 another tool samples.
     pub(crate) unsampled: Option<u64>,
-    /// `overrun=N`: every so many reads, the device's buffer of samples was full.
+    /// `overrun=N`: at every N-th read, the device's sample buffer was full.
     pub(crate) overrun: Option<u64>,
-    /// `drop=N`: every so many samples, the device drops one and counts it.
+    /// `drop=N`: the device drops and counts every N-th sample.
     pub(crate) drop: Option<u64>,
-    /// `astray=N`: every so many instructions, the sample is garbage: a name that points nowhere, no image, absurd
-    /// numbers.
+    /// `astray=N`: every N-th instruction's sample is garbage: an invalid name pointer, no image, absurd numbers.
     pub(crate) astray: Option<u64>,
-    /// `no-devices`: nothing is reported of devices.
+    /// `no-devices`: no device records.
     pub(crate) no_devices: bool,
-    /// `skew`: a version from the future, whose records are longer, with kinds that nobody knows between them.
+    /// `skew`: a future version with longer records, mixed with unknown kinds.
     pub(crate) skew: bool,
 }
 
@@ -58,7 +57,7 @@ impl Misbehaviour {
                 "astray" => asked.astray = number.or(Some(5)),
                 "no-devices" => asked.no_devices = true,
                 "skew" => asked.skew = true,
-                // A word that nobody knows must not pass for a test of it.
+                // An unknown word must fail, or a test would pass without its fault.
                 "" => {}
                 other => {
                     eprintln!("DEEPCTX_SIM_CUPTI: unknown word {other:?}");
@@ -70,7 +69,7 @@ impl Misbehaviour {
     }
 }
 
-/// What was asked for.
+/// The requested faults.
 pub(crate) fn get() -> &'static Misbehaviour {
     static ASKED: OnceLock<Misbehaviour> = OnceLock::new();
     ASKED.get_or_init(|| Misbehaviour::parse(&std::env::var("DEEPCTX_SIM_CUPTI").unwrap_or_default()))

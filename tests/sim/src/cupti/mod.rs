@@ -42,7 +42,7 @@ pub(crate) mod result {
     pub(crate) const MULTIPLE_SUBSCRIBERS: Code = Code(39);
 }
 
-/// Which CUPTI this is.
+/// CUPTI version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     /// 12.9.
@@ -51,7 +51,7 @@ pub(crate) enum Version {
     Thirteen,
 }
 
-/// By the name of the file that this code was loaded from.
+/// From the name of the file that contains this code.
 pub(crate) fn version() -> Version {
     static VERSION: OnceLock<Version> = OnceLock::new();
     *VERSION.get_or_init(|| {
@@ -60,19 +60,19 @@ pub(crate) fn version() -> Version {
     })
 }
 
-/// The driver, as every function here needs it.
+/// The driver, which every function here needs.
 pub(crate) fn driver() -> Result<&'static link::Driver, Code> {
     link::driver().ok_or(result::NOT_INITIALIZED)
 }
 
-/// A number that the driver knows of a handle.
+/// A number that the driver knows for a handle.
 fn number<T: TryFrom<u64>>(what: u32, handle: usize, missing: Code, out: Out<T>) -> Status {
     let number = (driver()?.table.number)(what, handle);
     let found = T::try_from(number).ok().filter(|_| number != 0).ok_or(missing)?;
     out.put(found).map_err(|_| result::INVALID_PARAMETER)
 }
 
-/// The sentence that belongs to a result.
+/// The message for a result.
 const fn sentence(code: i32) -> &'static std::ffi::CStr {
     match code {
         0 => c"CUPTI_SUCCESS",
@@ -109,7 +109,7 @@ api! { Tool;
     fn cuptiGetDeviceId(context: usize, id: Out<u32>) {
         let table = driver()?.table;
         let context = if context == 0 { (table.number)(link::ask::CURRENT_CONTEXT, 0) as usize } else { context };
-        // One more than the number, so that 0 means none.
+        // The number plus one, so that 0 means none.
         let number = (table.number)(link::ask::DEVICE_OF_CONTEXT, context);
         id.put(u32::try_from(number.checked_sub(1).ok_or(Code(2))?).map_err(|_| Code(2))?)
     }

@@ -12,11 +12,11 @@ use super::{Version, misbehaviour, version};
 use crate::cuda::context;
 use crate::link::{Record, kind};
 
-/// No record is longer, those from the future included.
+/// Maximum record length, including future versions.
 pub(crate) const SIZE_MAX: usize = 384;
-/// What a version from the future adds to each.
+/// Bytes that a future version adds to each record.
 const SKEW: usize = 64;
-/// A kind of a version from the future.
+/// A kind of a future version.
 const UNKNOWN: u32 = 61;
 
 macro_rules! record {
@@ -28,7 +28,7 @@ macro_rules! record {
 
         impl Default for $name {
             fn default() -> Self {
-                // SAFETY: integers, arrays of them and raw pointers: all zeroes are values.
+                // SAFETY: integers, arrays of them and raw pointers: all zeroes are a valid value.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -277,7 +277,7 @@ record!(
     }
 );
 
-/// Bytes of a record of this kind, in the version that this is.
+/// Bytes of a record of this kind in this version.
 pub(crate) fn size_of(kind: u32) -> Option<usize> {
     let twelve = version() == Version::Twelve;
     let either = |old: usize, new: usize| if twelve { old } else { new };
@@ -300,7 +300,7 @@ pub(crate) fn size_of(kind: u32) -> Option<usize> {
     }
 }
 
-/// Writes a record; gives its size. `difference` is added to the device's times.
+/// Writes a record; returns its size. `difference` is added to the device's times.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of record")]
 pub(crate) fn write(record: &Record, difference: u64, wild: bool, to: &mut [u8; SIZE_MAX]) -> usize {
     let (start, end) = match wild {
@@ -450,7 +450,7 @@ pub(crate) fn write(record: &Record, difference: u64, wild: bool, to: &mut [u8; 
     size_of(record.kind).unwrap_or(0)
 }
 
-/// A device; gives the record's size. `number` gives its number, and which instance it is of one that is divided.
+/// Writes a device; returns the record's size. `number` determines its number and, if partitioned, its instance.
 pub(crate) fn write_device(number: u32, to: &mut [u8; SIZE_MAX]) -> usize {
     let attribute = |number| context::attribute(number).unwrap_or(0).cast_unsigned();
     let divided = context::divided();
@@ -470,7 +470,7 @@ pub(crate) fn write_device(number: u32, to: &mut [u8; SIZE_MAX]) -> usize {
             computeCapabilityMajor: attribute(75),
             computeCapabilityMinor: attribute(76),
             id: number,
-            // All instances are of one device.
+            // All instances belong to one device.
             uuid: context::uuid(if divided { 0 } else { number }),
             name: context::name().as_ptr(),
             isCudaVisible: 1,
@@ -484,7 +484,7 @@ pub(crate) fn write_device(number: u32, to: &mut [u8; SIZE_MAX]) -> usize {
     size_of(kind::DEVICE).unwrap_or(0)
 }
 
-/// A record of a kind that no client knows; gives its size.
+/// Writes a record of a kind that no client knows; returns its size.
 pub(crate) fn write_unknown(to: &mut [u8; SIZE_MAX]) -> usize {
     to.fill(0xa5);
     to[..4].copy_from_slice(&UNKNOWN.to_le_bytes());
@@ -493,7 +493,7 @@ pub(crate) fn write_unknown(to: &mut [u8; SIZE_MAX]) -> usize {
 
 fn put<T: std::marker::Copy>(to: &mut [u8; SIZE_MAX], record: &T) {
     const { assert!(size_of_of::<T>() + SKEW <= SIZE_MAX) };
-    // SAFETY: `to` has room, as just asserted, and `T` is made of integers and pointers without padding between them.
+    // SAFETY: `to` has room, as just asserted, and `T` consists of integers and pointers without padding between them.
     unsafe { to.as_mut_ptr().cast::<T>().write_unaligned(*record) };
 
     const fn size_of_of<T>() -> usize {
@@ -514,7 +514,7 @@ mod tests {
             let [of, name, member, offset] = line.split('\t').collect::<Vec<_>>()[..] else {
                 panic!("{line}")
             };
-            // Padding differs where a later version uses it.
+            // Padding differs if a later version uses it.
             if (of, name) != (version, structure) || member.starts_with("pad") {
                 continue;
             }

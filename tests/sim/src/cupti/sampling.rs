@@ -69,7 +69,7 @@ struct Attribute {
     value: [u64; 3],
 }
 
-/// The parameters of all functions: size, a pointer that is null, the context, and up to three words.
+/// The parameters of all functions: size, a null pointer, the context, and up to three words.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Parameters<const N: usize> {
@@ -95,21 +95,21 @@ const MODE: u32 = 5;
 const BUFFER: u32 = 8;
 const CONTINUOUS: u64 = 1;
 const SERIALIZED: u64 = 2;
-/// The period that is chosen for who chooses none.
+/// Default period.
 const PERIOD_DEFAULT: u64 = 10;
 
-/// One instruction: image, symbol, offset, and the launch where kernels are serialized; with its name.
+/// One instruction: image, symbol, offset, launch if kernels are serialized, and name.
 type SampledInstruction = (u64, u32, u64, u32, usize);
 
-/// A context that is sampled.
+/// A sampled context.
 #[derive(Debug)]
 struct Sampling {
     number: u32,
     period: u64,
     serialized: bool,
-    /// The reasons that were chosen.
+    /// The configured reasons.
     chosen: Vec<u32>,
-    /// Address of the buffer that was configured.
+    /// Address of the configured buffer.
     buffer: usize,
     waiting: BTreeMap<SampledInstruction, BTreeMap<u32, u32>>,
     total: u64,
@@ -123,20 +123,20 @@ static SAMPLING: Mutex<BTreeMap<usize, Sampling>> = Mutex::new(BTreeMap::new());
 static ON: AtomicBool = AtomicBool::new(false);
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
 static READS: AtomicU64 = AtomicU64::new(0);
-/// What was done, by name, offset and reason; and what became of the rest.
+/// Samples by name, offset and reason, plus the fate of the others.
 static ACCOUNT: Mutex<BTreeMap<(String, u64, &'static str), u64>> = Mutex::new(BTreeMap::new());
 
 fn contexts() -> MutexGuard<'static, BTreeMap<usize, Sampling>> {
     SAMPLING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kinds of activities that are needed while somebody samples.
+/// Kinds of activities needed while a client samples.
 pub(super) fn kinds() -> u64 {
     if ON.load(Ordering::Relaxed) { 1 << kind::CONCURRENT_KERNEL | 1 << kind::FILL } else { 0 }
 }
 
-/// Reasons of the device, as `libnvperf_host` calls them. CUPTI 12's devices are sm_80, those of 13 sm_90, which have
-/// one more and count from another number.
+/// The device's reasons, as named by `libnvperf_host`. CUPTI 12's devices are sm_80; those of 13 are sm_90, which have
+/// one more reason and start at another number.
 const NAMES: [&str; 19] = [
     "barrier",
     "branch_resolving",
@@ -159,7 +159,7 @@ const NAMES: [&str; 19] = [
     "warpgroup_arrive",
 ];
 
-/// Reasons as the functions list them: number and name; of each its second form, and one that is no reason.
+/// Reasons as listed by the functions: number and name; each with its second form, plus an entry that is no reason.
 fn reasons() -> Vec<(u32, String)> {
     let (first, names) = match super::version() {
         Version::Twelve => (1, &NAMES[..18]),
@@ -170,13 +170,13 @@ fn reasons() -> Vec<(u32, String)> {
     (first..).zip(both.chain(["smsp__pcsamp_samples_data_dropped".to_owned()])).collect()
 }
 
-/// The number of a reason by its place in [`NAMES`].
+/// The number of a reason by its index in [`NAMES`].
 fn number(place: usize) -> u32 {
     let first = if super::version() == Version::Twelve { 1 } else { 5 };
     first + 2 * place as u32
 }
 
-/// A device did something.
+/// Handles a device record.
 pub(super) fn happened(record: &Record) {
     if !ON.load(Ordering::Relaxed) {
         return;
@@ -187,7 +187,7 @@ pub(super) fn happened(record: &Record) {
     };
     match record.kind {
         kind::FILL => {
-            // Kernels of the driver's own.
+            // Kernels of the driver itself.
             sampling.total += 1;
             sampling.elsewhere += 1;
             account("", 0, "elsewhere", 1);
@@ -204,9 +204,9 @@ fn account(name: &str, offset: u64, what: &'static str, samples: u64) {
 
 impl Sampling {
     fn sample(&mut self, record: &Record) {
-        // SAFETY: names of kernels live for ever.
+        // SAFETY: names of kernels are never freed.
         let name = unsafe { CStr::from_ptr(record.name) }.to_string_lossy();
-        // A cycle is a nanosecond, and one processor is sampled.
+        // A cycle is a nanosecond, and one multiprocessor is sampled.
         let samples = (record.end_ns.saturating_sub(record.start_ns) >> self.period).max(1);
         let kinds = if super::version() == Version::Twelve { 18 } else { 19 };
         let code = record.code;
@@ -214,7 +214,7 @@ impl Sampling {
         for _ in 0..samples {
             self.total += 1;
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Few instructions have most of the samples, as is usual.
+            // A few instructions get most of the samples, as is typical.
             let instructions = u64::from(code.bytes / 16).max(1);
             let offset = 16 * ((state >> 33) % instructions.min(6));
             let reason = (state >> 48) as usize % kinds;
@@ -230,13 +230,13 @@ impl Sampling {
             let reported = self.waiting.entry(place).or_default();
             *reported.entry(number(reason)).or_insert(0) += 1;
             if state >> 20 & 1 == 1 {
-                // The scheduler chose no other either.
+                // The scheduler chose no other warp either.
                 *reported.entry(number(reason) + 1).or_insert(0) += 1;
             }
         }
     }
 
-    /// Writes what waits, as much as there is room for.
+    /// Writes pending samples as far as they fit.
     fn write(&mut self, data: Out<Data>) -> Status {
         let mut out = data.get().map_err(|_| result::INVALID_PARAMETER)?;
         if out.size < size_of::<Data>() - 7 || out.pc.is_null() {
@@ -254,10 +254,10 @@ impl Sampling {
             let chosen = |(reason, _): &(&u32, &u32)| self.chosen.contains(reason);
             let reported: Vec<_> = reasons.iter().filter(chosen).collect();
             if reported.is_empty() {
-                // CUPTI does not report instructions without a chosen reason.
+                // CUPTI omits instructions without a configured reason.
                 continue;
             }
-            // SAFETY: the client promises `room` of them, each with as many reasons as were chosen.
+            // SAFETY: the client promises `room` entries, each with one element per configured reason.
             unsafe {
                 let old = of.read();
                 if old.size != size_of::<PcData>() || old.stall.is_null() {
@@ -287,7 +287,7 @@ impl Sampling {
     }
 }
 
-/// The context that is meant, checked as all functions check it.
+/// The context parameter, checked as in all functions.
 fn context_of<const N: usize>(parameters: In<Parameters<N>>) -> Result<Parameters<N>, Code> {
     let given = parameters.get().map_err(|_| result::INVALID_PARAMETER)?;
     if given.size != size_of::<Parameters<N>>() || given.private != 0 {
@@ -329,7 +329,7 @@ fn enable(context: usize) -> Status {
 }
 
 fn disable(context: usize) -> Status {
-    // What runs belongs to it.
+    // Running work is included.
     super::buffers::settle();
     let mut contexts = contexts();
     let mut gone = contexts.remove(&context).ok_or(result::INVALID_OPERATION)?;
@@ -408,7 +408,7 @@ fn write_account_at_exit() {
     ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
-/// Writes the account: kernel, offset, reason, samples; or what became of samples without a place.
+/// Writes the account: kernel, offset, reason, samples, or the fate of samples without a location.
 fn write_account() {
     let Some(path) = std::env::var("DEEPCTX_SIM_LOG").ok().filter(|path| !path.is_empty()) else { return };
     let path = path.replace("%p", &std::process::id().to_string()) + ".pc";
@@ -417,7 +417,7 @@ fn write_account() {
     for ((name, offset, reason), samples) in account.iter() {
         let _ = writeln!(text, "{name}\t{offset}\t{reason}\t{samples}");
     }
-    // A full disk costs the account, not the program.
+    // A full disk loses the account, not the program.
     let _ = std::fs::write(path, text);
 }
 
@@ -425,7 +425,7 @@ api! { Tool;
     fn cuptiPCSamplingEnable(parameters: In<Parameters<0>>) { enable(context_of(parameters)?.context) }
     fn cuptiPCSamplingDisable(parameters: In<Parameters<0>>) { disable(context_of(parameters)?.context) }
     fn cuptiPCSamplingStart(parameters: In<Parameters<0>>) {
-        // Only for who chose to control ranges, which nobody does.
+        // Only for clients that control ranges; none does.
         context_of(parameters)?;
         Err(result::INVALID_OPERATION)
     }
@@ -485,13 +485,13 @@ api! { Tool;
         if given.size != size_of::<Crc>() || given.cubin.is_null() || given.bytes == 0 {
             return Err(result::INVALID_PARAMETER);
         }
-        // SAFETY: the client promises so many bytes.
+        // SAFETY: the client promises this many bytes.
         let image = unsafe { std::slice::from_raw_parts(given.cubin, given.bytes) };
         parameters.put(Crc { crc: link::crc(image), ..given })
     }
 }
 
-// As `cupti_pcsampling.h` of 12.9 and 13.5 has them.
+// As in `cupti_pcsampling.h` of 12.9 and 13.5.
 const _: () = {
     assert!(size_of::<Stall>() == 8 && size_of::<PcData>() == 64 && size_of::<Data>() == 80);
     assert!(size_of::<Attribute>() == 32 && size_of::<Parameters<2>>() == 40 && size_of::<Crc>() == 32);

@@ -12,25 +12,25 @@ use super::Lane;
 use super::timing;
 use super::work::{Engine, Work};
 
-/// Kernels of different streams that run at once.
+/// Maximum concurrent kernels of different streams.
 const COMPUTE_SLOTS: usize = 8;
-/// The first stream's number, as CUPTI counts: those below are the driver's own.
+/// The first stream's number in CUPTI's count: lower ones belong to the driver.
 const FIRST_LANE: u32 = 7;
 
-/// When something ends, and whether it has.
+/// The end of a piece of work, and whether it was reached.
 #[derive(Debug, Default)]
 struct Completion {
-    /// 0 while it is not known.
+    /// 0 while unknown.
     end_ns: AtomicU64,
     done: AtomicBool,
 }
 
-/// The end of a piece of work, to be waited for.
+/// A handle to wait for the end of work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ticket(Arc<Completion>);
 
 impl Ticket {
-    /// The end of nothing: long past.
+    /// A ticket that has already ended.
     pub(crate) fn past() -> Self {
         let ticket = Self::default();
         ticket.0.end_ns.store(1, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Ticket {
         ticket
     }
 
-    /// When it ends, if that is known.
+    /// End time, if known.
     pub(crate) fn end_ns(&self) -> Option<u64> {
         match self.0.end_ns.load(Ordering::Acquire) {
             0 => None,
@@ -46,7 +46,7 @@ impl Ticket {
         }
     }
 
-    /// Whether it was carried out.
+    /// Whether the work was executed.
     pub(crate) fn is_done(&self) -> bool {
         self.0.done.load(Ordering::Acquire)
     }
@@ -60,7 +60,7 @@ impl Ticket {
     }
 }
 
-/// Whose work it is.
+/// Origin of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tags {
     pub(crate) correlation: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Tags {
     pub(crate) source_node: u64,
 }
 
-/// One piece of work on its way.
+/// One pending piece of work.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) work: Work,
@@ -85,7 +85,7 @@ pub(crate) struct Op {
     after: Vec<Ticket>,
 }
 
-/// Work that was done. Times are of `CLOCK_MONOTONIC`.
+/// Finished work. Times are of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
 pub(crate) struct FinishedWork<'w> {
     pub(crate) work: &'w Work,
@@ -106,13 +106,13 @@ impl Op {
         }
     }
 
-    /// The latest end of what it waits for, if all of them are known.
+    /// The latest end of its dependencies, if all are known.
     fn earliest(&self) -> Option<u64> {
         self.after.iter().try_fold(0, |latest, ticket| Some(ticket.end_ns()?.max(latest)))
     }
 }
 
-/// Work and the moment at which something is to be done about it.
+/// Work with the time at which to handle it.
 #[derive(Debug)]
 pub(super) struct DueWork {
     pub(super) at: u64,
@@ -145,28 +145,28 @@ impl Ord for DueWork {
 struct Stream {
     blocking: bool,
     last: Ticket,
-    /// What the next work must wait for as well.
+    /// Additional dependencies of the next work.
     also: Vec<Ticket>,
 }
 
-/// Everything that is planned.
+/// All scheduled work.
 #[derive(Debug)]
 pub(super) struct State {
     streams: BTreeMap<u32, Stream>,
     next_lane: u32,
     compute: [u64; COMPUTE_SLOTS],
-    /// To the device (and within it), from the device.
+    /// Host to device (and within it), device to host.
     copy: [u64; 2],
     running: BinaryHeap<DueWork>,
-    /// What waits for something whose end is not known, in the order in which it came.
+    /// Work with a dependency whose end is unknown, in submission order.
     held: VecDeque<Op>,
     number: u64,
-    /// Work that is not done.
+    /// Number of unfinished operations.
     pub(super) outstanding: usize,
     pub(super) sleeps_until: u64,
 }
 
-/// The stream that every device has: the default stream.
+/// The stream of every device: the default stream.
 pub(crate) const DEFAULT: Lane = Lane(FIRST_LANE);
 
 impl State {
@@ -214,7 +214,7 @@ impl State {
         self.streams.values().map(|stream| stream.last.clone()).collect()
     }
 
-    /// What the next work of a stream waits for: its last, and by the order of the default stream that of others.
+    /// Dependencies of a stream's next work: its last work and, by default-stream order, that of others.
     fn after(&mut self, lane: Lane) -> Vec<Ticket> {
         let mut after = Vec::with_capacity(2);
         let blocking = self.streams.get(&lane.0).is_some_and(|stream| stream.blocking);
@@ -276,7 +276,7 @@ impl State {
         ticket
     }
 
-    /// Gives the work its times.
+    /// Schedules the work.
     fn place(&mut self, mut op: Op, earliest: u64) {
         let engine = op.work.engine();
         let latency = if engine == Engine::None { 0 } else { timing::LAUNCH_NS };
@@ -295,7 +295,7 @@ impl State {
         op.start_ns = start;
         op.after = Vec::new();
         let at = match op.work {
-            // Its end is known when it has come back.
+            // Its end is known when the function returns.
             Work::Host(_) => start,
             _ => {
                 op.ticket.ends_at(end);
@@ -306,7 +306,7 @@ impl State {
         self.running.push(DueWork { at, number: self.number, op });
     }
 
-    /// The end of something became known: places what waited for it, and what waited for that.
+    /// Records a known end and schedules the work that waited for it, recursively.
     pub(super) fn resolve(&mut self, ticket: &Ticket, now: u64) {
         ticket.ends_at(now);
         ticket.mark_done();
@@ -324,7 +324,7 @@ impl State {
         self.running.peek().map(|due| due.at)
     }
 
-    /// Takes what is due, at most a thousand at once so that those who wait are not kept.
+    /// Takes due work, at most a thousand at once, so that waiters are not delayed.
     pub(super) fn take_due(&mut self, now: u64, into: &mut Vec<DueWork>) {
         while into.len() < 1000 && self.running.peek().is_some_and(|due| due.at <= now) {
             into.extend(self.running.pop());

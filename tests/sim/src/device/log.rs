@@ -29,7 +29,7 @@ fn file() -> Option<&'static Mutex<BufWriter<File>>> {
     .as_ref()
 }
 
-/// Opens the file, so that it is there before the first work, and complete after the last.
+/// Opens the file, so that it exists before the first work and is complete after the last.
 pub(crate) fn open() {
     extern "C" fn at_exit() {
         flush();
@@ -40,15 +40,15 @@ pub(crate) fn open() {
     }
 }
 
-/// Writes what is left in memory.
+/// Writes buffered lines.
 pub(crate) fn flush() {
     if let Some(file) = file() {
-        // A full disk costs the log, not the program.
+        // A full disk loses the log, not the program.
         let _ = file.lock().unwrap_or_else(PoisonError::into_inner).flush();
     }
 }
 
-/// One piece of work; `start` and `end` of the device's clock.
+/// Writes one piece of work; `start` and `end` use the device's clock.
 pub(crate) fn write(done: &FinishedWork, start: u64, end: u64) {
     let (what, name, bytes) = match done.work {
         Work::Kernel(kernel) => ("kernel", kernel.name.to_str().unwrap_or("?"), 0),
@@ -63,15 +63,15 @@ pub(crate) fn write(done: &FinishedWork, start: u64, end: u64) {
     line(what, &done.tags, done.submitted_ns, (start, end), bytes, name);
 }
 
-/// An edge of a graph that can be launched now: its second node comes after the first one.
+/// Writes an edge of an executable graph: its second node follows the first.
 pub(crate) fn write_edge(from: u64, tags: &super::Tags) {
     line("edge", tags, 0, (0, 0), 0, &from.to_string());
 }
 
-/// A wait of the host.
+/// Writes a wait of the host.
 pub(crate) fn write_wait(tags: &super::Tags, submitted: u64, times: (u64, u64), name: &str) {
     line("sync", tags, submitted, times, 0, name);
-    // Who waited may look at the account next.
+    // The waiting thread may read the log next.
     flush();
 }
 
@@ -87,7 +87,7 @@ fn line(what: &str, tags: &super::Tags, submitted: u64, (start, end): (u64, u64)
     );
 }
 
-/// `HtoD` and its like, by kinds of memory.
+/// `HtoD` and similar, by kinds of memory.
 const fn copy_name(from: u8, to: u8) -> &'static str {
     match (from, to) {
         (1 | 2, 3..) => "HtoD",

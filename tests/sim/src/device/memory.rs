@@ -10,16 +10,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::work::MemoryKind;
 use crate::api::Code;
 
-/// What a device has.
+/// Memory of a device.
 pub(crate) const TOTAL: u64 = 16 << 30;
-/// Alignment that CUDA promises.
+/// CUDA's guaranteed alignment.
 const ALIGN: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
     bytes: u64,
     place: MemoryKind,
-    /// False for memory that the program registered: it is not ours to free.
+    /// False for memory registered by the program: it is not ours to free.
     owned: bool,
 }
 
@@ -36,7 +36,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of devices that are in use.
+    /// Used device memory in bytes.
     pub(crate) fn used(&self) -> u64 {
         self.blocks().values().filter(|block| !block.place.is_host()).map(|block| block.bytes).sum()
     }
@@ -60,7 +60,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Takes note of memory that the program allocated by itself.
+    /// Registers memory that the program allocated itself.
     pub(crate) fn register(&self, address: u64, bytes: u64) -> Result<(), Code> {
         let mut blocks = self.blocks();
         if address == 0 || bytes == 0 {
@@ -96,7 +96,7 @@ impl Memory {
                 drop(blocks);
                 if let Ok(layout) = Layout::from_size_align(size, ALIGN) {
                     let at = std::ptr::with_exposed_provenance_mut(address as usize);
-                    // SAFETY: allocated above with this very layout, and taken off the list once.
+                    // SAFETY: allocated above with this very layout, and removed from the list once.
                     unsafe { dealloc(at, layout) };
                 }
                 Ok(())
@@ -105,14 +105,14 @@ impl Memory {
         }
     }
 
-    /// The block that an address lies in: its begin, size and kind.
+    /// The block that contains an address: its start, size and kind.
     pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, MemoryKind)> {
         let blocks = self.blocks();
         let (&begin, block) = blocks.range(..=address).next_back()?;
         (address - begin < block.bytes).then_some((begin, block.bytes, block.place))
     }
 
-    /// What kind of memory an address is; what is not known is the program's own.
+    /// The kind of memory at an address; unknown addresses are the program's own.
     pub(crate) fn place(&self, address: u64) -> MemoryKind {
         self.find(address).map_or(MemoryKind::Pageable, |(_, _, place)| place)
     }

@@ -23,10 +23,10 @@ pub(crate) use engine::{DEFAULT, FinishedWork, Op, Tags, Ticket};
 use engine::{DueWork, State};
 use work::Work;
 
-/// Work that may be on its way at once; whoever submits more waits, as with the real queues.
+/// Maximum pending work; submitters wait beyond it, as with the real queues.
 const QUEUE_MAX: usize = 4096;
 
-/// A number of a stream of one device.
+/// Number of a stream within a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lane(pub(crate) u32);
 
@@ -35,21 +35,21 @@ pub(crate) struct Device {
     /// Its number.
     pub(crate) number: u32,
     state: Mutex<State>,
-    /// The executor has something new to look at.
+    /// Signals new work to the executor.
     wake: Condvar,
-    /// Work was done.
+    /// Signals finished work.
     done: Condvar,
-    /// Notified of all work that was done.
+    /// Called for all finished work.
     tell: fn(&FinishedWork),
 }
 
 impl Device {
-    /// A device whose clock does not go by itself; for tests.
+    /// A device whose clock only advances explicitly; for tests.
     pub(crate) fn still(number: u32, tell: fn(&FinishedWork)) -> Self {
         Self { number, state: Mutex::new(State::new()), wake: Condvar::new(), done: Condvar::new(), tell }
     }
 
-    /// A device with its threads. They live as long as the process.
+    /// A device with its threads, which live as long as the process.
     pub(crate) fn running(number: u32, tell: fn(&FinishedWork)) -> Arc<Self> {
         let device = Arc::new(Self::still(number, tell));
         let (to_host, host_calls) = channel::<Op>();
@@ -71,17 +71,17 @@ impl Device {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new stream; one that does not block takes no part in the order of the default stream.
+    /// Opens a stream; a non-blocking one is outside of the default-stream order.
     pub(crate) fn open(&self, blocking: bool) -> Lane {
         self.lock().open(blocking)
     }
 
-    /// Forgets a stream once its work is done.
+    /// Closes a stream once its work is done.
     pub(crate) fn close(&self, lane: Lane) {
         self.lock().close(lane);
     }
 
-    /// Puts work at the end of a stream.
+    /// Appends work to a stream.
     pub(crate) fn submit(&self, lane: Lane, work: Work, tags: Tags) -> Ticket {
         let mut state = self.lock();
         while state.outstanding >= QUEUE_MAX {
@@ -92,7 +92,7 @@ impl Device {
         ticket
     }
 
-    /// Puts a graph at the end of a stream: each node with those it depends on by index, all of them earlier.
+    /// Appends a graph to a stream: each node with the indexes of its dependencies, all of them earlier.
     pub(crate) fn submit_graph(
         &self,
         lane: Lane,
@@ -108,12 +108,12 @@ impl Device {
         ticket
     }
 
-    /// Makes what comes next on the stream wait for this.
+    /// Makes later work of the stream wait for this.
     pub(crate) fn wait_for(&self, lane: Lane, ticket: Ticket) {
         self.lock().wait_for(lane, ticket);
     }
 
-    /// The end of what was submitted to a stream so far.
+    /// The end of all work submitted to a stream so far.
     pub(crate) fn tail(&self, lane: Lane) -> Ticket {
         self.lock().tail(lane)
     }
@@ -123,7 +123,7 @@ impl Device {
         self.lock().tails()
     }
 
-    /// Blocks until it is done.
+    /// Blocks until the work is done.
     pub(crate) fn wait(&self, ticket: &Ticket) {
         let mut state = self.lock();
         while !ticket.is_done() {
@@ -131,14 +131,14 @@ impl Device {
         }
     }
 
-    /// Wakes the executor if what was submitted ends before it would look again.
+    /// Wakes the executor if the submitted work ends before its next wake-up.
     fn nudge(&self, state: &State) {
         if state.next_due().is_some_and(|at| at < state.sleeps_until) {
             self.wake.notify_one();
         }
     }
 
-    /// A function of the host came back.
+    /// Handles a host function that returned.
     fn resolve(&self, op: Op, now: u64) {
         (self.tell)(&op.finished(now));
         let mut state = self.lock();
@@ -183,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Does what has come to its end, reports it, and lets go who waits for it.
+    /// Executes due work, reports it, and wakes its waiters.
     fn carry_out(&self, batch: &mut Vec<DueWork>, to_host: Option<&Sender<Op>>) {
         let mut ended = Vec::with_capacity(batch.len());
         for due in batch.drain(..) {
@@ -217,7 +217,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// The calling thread, as the kernel counts.
+/// The kernel's id of the calling thread.
 pub(crate) fn thread_number() -> u32 {
     thread_local!(static NUMBER: Cell<(u32, u32)> = const { Cell::new((0, 0)) });
     let process = std::process::id();

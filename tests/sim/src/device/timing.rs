@@ -3,16 +3,16 @@
 //! Owns: the rules. Because: a test must be able to say how long a kernel runs, and that needs no more than its name.
 //! Does not: look at what a kernel would do.
 
-/// From the call to the first moment at which an idle device starts.
+/// From the call to the start on an idle device.
 pub(crate) const LAUNCH_NS: u64 = 2_000;
-/// What every copy and fill costs.
+/// Fixed cost of every copy and fill.
 const BASE_NS: u64 = 1_000;
-/// A kernel whose name says nothing.
+/// Duration of a kernel whose name does not state one.
 const KERNEL_NS: u64 = 5_000;
 
-/// Kernels are called `gemm_25us`, `scan_800ns` or `wait_3ms`: the last word is the duration. Any other takes 5 µs.
+/// Kernel names such as `gemm_25us`, `scan_800ns` or `wait_3ms` end with the duration. Others take 5 µs.
 pub(crate) fn kernel_ns(name: &str) -> u64 {
-    // Names of C++ functions go on behind it: `_Z9gemm_25usPfS_i`.
+    // Mangled C++ names continue after it: `_Z9gemm_25usPfS_i`.
     let mut found = None;
     for (i, _) in name.match_indices('_') {
         let rest = &name[i + 1..];
@@ -27,14 +27,14 @@ pub(crate) fn kernel_ns(name: &str) -> u64 {
     found.unwrap_or(KERNEL_NS)
 }
 
-/// A copy of so many bytes at so many bytes each microsecond.
+/// Duration of a copy at this rate.
 pub(crate) const fn transfer_ns(bytes: u64, bytes_per_us: u64) -> u64 {
     BASE_NS + bytes.saturating_mul(1_000) / bytes_per_us
 }
 
-/// Bytes each microsecond: over the bus from pinned memory.
+/// Bytes per microsecond over the bus from pinned memory.
 pub(crate) const PINNED: u64 = 25_000;
-/// Over the bus from memory that may be paged out.
+/// Over the bus from pageable memory.
 pub(crate) const PAGEABLE: u64 = 6_000;
 /// Within the device.
 pub(crate) const ON_DEVICE: u64 = 500_000;

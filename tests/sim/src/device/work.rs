@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_void};
 use super::timing;
 use crate::api::HostFunction;
 
-/// What runs it.
+/// The engine that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     None,
@@ -17,7 +17,7 @@ pub(crate) enum Engine {
     CopyOut,
 }
 
-/// CUPTI's numbers of kinds of memory.
+/// CUPTI's numbers for kinds of memory.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
@@ -39,7 +39,7 @@ impl MemoryKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub(crate) address: u64,
-    /// Bytes from line to line, and from plane to plane.
+    /// Bytes per line, and per plane.
     pub(crate) pitch: usize,
     pub(crate) plane: usize,
 }
@@ -54,10 +54,10 @@ impl Size {
     }
 }
 
-/// A kernel that is launched.
+/// A kernel launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
-    /// Mangled, as the module has it.
+    /// Mangled, as in the module.
     pub(crate) name: &'static CStr,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
@@ -67,19 +67,19 @@ pub(crate) struct Kernel {
     pub(crate) code: Code,
 }
 
-/// Where a kernel's instructions are.
+/// Location of a kernel's instructions.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Code {
-    /// What CUPTI calls the image.
+    /// CUPTI's id of the image.
     pub(crate) crc: u64,
     /// Bytes of the kernel's instructions.
     pub(crate) bytes: u32,
-    /// Its place among the symbols of the image.
+    /// Its index among the symbols of the image.
     pub(crate) symbol: u32,
 }
 
-/// Bytes from here to there.
+/// A copy of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     pub(crate) from: Region,
@@ -88,11 +88,11 @@ pub(crate) struct Copy {
     pub(crate) from_place: MemoryKind,
     pub(crate) to_place: MemoryKind,
     pub(crate) is_async: bool,
-    /// Another device that is written to.
+    /// Another device as the destination.
     pub(crate) peer: Option<u32>,
 }
 
-/// A pattern of one, two or four bytes, over and over.
+/// A repeated pattern of one, two or four bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     pub(crate) to: Region,
@@ -104,11 +104,11 @@ pub(crate) struct Fill {
     pub(crate) is_async: bool,
 }
 
-/// A function of the host, called in the order of a stream.
+/// A host function called in stream order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostCall {
     Plain(HostFunction, usize),
-    /// Of `cuStreamAddCallback`: stream, status, pointer.
+    /// For `cuStreamAddCallback`: stream, status, pointer.
     WithStatus(extern "C" fn(usize, i32, *mut c_void), usize, usize),
 }
 
@@ -130,11 +130,11 @@ pub(crate) enum Work {
     Copy(Copy),
     Fill(Fill),
     Host(HostCall),
-    /// An event, or the joining of several ends: takes no time.
+    /// An event, or a join of several ends: takes no time.
     Marker,
     /// The end of a graph.
     GraphEnd,
-    /// A value that is written to memory in the order of the stream: address, value, bytes.
+    /// A memory write in stream order: address, value, bytes.
     Write(u64, u64, usize),
 }
 
@@ -164,7 +164,7 @@ impl Work {
         }
     }
 
-    /// Moves the bytes. Callers of the C interface promise that the memory is theirs until then.
+    /// Moves the bytes. Callers of the C interface promise that the memory stays valid until then.
     pub(crate) fn carry_out(&self) {
         match self {
             Self::Copy(copy) => copy.size.each_line(|plane, line| {

@@ -16,7 +16,7 @@ use crate::device::work::{HostCall, Work};
 
 /// `hipErrorInvalidDeviceFunction`.
 const INVALID_FUNCTION: Code = Code(98);
-/// The wrapper around device code: its magic number ("HIPF"), and where the pointer to the code is.
+/// The wrapper around device code: its magic number ("HIPF"), and the position of the pointer to the code.
 const WRAPPER: u32 = 0x4849_5046;
 const WRAPPED_AT: usize = 8;
 
@@ -25,7 +25,7 @@ static STUBS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 thread_local!(static PUSHED: RefCell<Vec<(Dim3, Dim3, usize, usize)>> = const { RefCell::new(Vec::new()) });
 
-/// The kernel of a stub; a function's own handle is taken too.
+/// The kernel of a stub; a function's own handle is accepted too.
 pub(super) fn kernel(stub: usize) -> Result<Arc<Function>, Code> {
     ready()?;
     let known = STUBS.lock().unwrap_or_else(PoisonError::into_inner).get(&stub).copied();
@@ -44,7 +44,7 @@ fn start(
     launch::launch(&*kernel(function)?, grid, block, shared, &*find(stream, per_thread)?)
 }
 
-/// Blocks, by threads in all and threads of a block.
+/// Number of blocks, from all threads and the threads of a block.
 fn blocks(threads: [u32; 3], block: [u32; 3]) -> Result<[u32; 3], Code> {
     if block.contains(&0) {
         return Err(Code::INVALID_VALUE);
@@ -155,7 +155,7 @@ api! { Hip;
     }
 }
 
-/// Records an event before or after a launch, if there is one.
+/// Records an event before or after a launch, if given.
 fn record(event: usize, stream: Raw) -> Status {
     if event == 0 { Ok(()) } else { stream::EVENTS.get(event)?.record(&*find(stream, false)?) }
 }

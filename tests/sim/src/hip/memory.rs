@@ -30,7 +30,7 @@ fn lines(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, h
     }
 }
 
-/// Planes of memory to be filled.
+/// A fill of memory planes.
 fn planes(to: PitchedPointer, value: i32, extent: Extent) -> crate::device::work::Fill {
     let mut planes =
         fill::lines(to.address, to.pitch, u32::from(value as u8), 1, extent.width, extent.height);
@@ -39,7 +39,7 @@ fn planes(to: PitchedPointer, value: i32, extent: Extent) -> crate::device::work
     planes
 }
 
-/// The device of a number that is copied to.
+/// The destination device by number.
 fn peer(device: i32) -> Result<Option<u32>, Code> {
     u32::try_from(device).map(Some).map_err(|_| Code::INVALID_DEVICE)
 }

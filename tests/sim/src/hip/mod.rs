@@ -23,11 +23,11 @@ mod rest {
 
 thread_local! {
     static DEVICE: Cell<i32> = const { Cell::new(0) };
-    /// The device whose context this thread is in, one more than its number.
+    /// The device whose context this thread uses, plus one.
     static READY: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Starts the runtime when it is first needed, with the thread's device.
+/// Starts the runtime on first use, with the thread's device.
 fn ready() -> Status {
     let device = DEVICE.get();
     if READY.get() != device + 1 {

@@ -9,7 +9,7 @@ use crate::cuda::stream::{self, EVENTS};
 use crate::cuda::{capture, graph};
 use crate::device::work::Work;
 
-/// `hipKernelNodeParams`: in another order than CUDA's.
+/// `hipKernelNodeParams`: in a different order than CUDA's.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParameters {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::symbols::Library;
 
-/// By number of the operation; the names are like the real ones, with the time that each takes.
+/// By operation number; the names resemble the real ones and include the duration.
 const KERNELS: [&CStr; 7] = [
     c"ncclDevKernel_AllReduce_Sum_f32_RING_LL_40us",
     c"ncclDevKernel_Reduce_Sum_f32_RING_LL_30us",
@@ -38,7 +38,7 @@ fn load() -> Option<LoadedKernels> {
             std::mem::transmute::<usize, ByName>(driver.symbol(c"cuLibraryGetKernel")?),
         )
     };
-    // An image that has no names: every name is found in it.
+    // An image without names: every name is found in it.
     let mut library = 0;
     if load(&raw mut library, c"collectives".as_ptr().cast(), 0, 0, 0, 0, 0, 0) != 0 {
         return None;
@@ -52,7 +52,7 @@ fn load() -> Option<LoadedKernels> {
     Some(LoadedKernels { launch, kernels })
 }
 
-/// Launches the kernel of an operation; `None` when the driver does not.
+/// Launches the kernel of an operation; `None` when the driver fails.
 pub(super) fn launch(operation: usize, stream: usize) -> Option<()> {
     static LOADED: OnceLock<Option<LoadedKernels>> = OnceLock::new();
     let loaded = LOADED.get_or_init(load).as_ref()?;

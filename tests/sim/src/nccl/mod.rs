@@ -19,7 +19,7 @@ mod rest {
 /// `ncclInvalidArgument`, `ncclUnhandledCudaError`.
 const INVALID_ARGUMENT: Code = Code(4);
 const CUDA_ERROR: Code = Code(1);
-/// A communicator's handle: this, its number in the process above, and its number of ranks below.
+/// A communicator's handle: this, combined with its process-wide number (upper part) and its rank count (lower part).
 const COMMUNICATOR: usize = 0x0cc1_0000_0000;
 const RANKS_MAX: i32 = 0xffff;
 
@@ -36,15 +36,15 @@ fn check(communicator: usize) -> Status {
     if communicator.wrapping_sub(COMMUNICATOR) <= 0xffff_ffff { Ok(()) } else { Err(INVALID_ARGUMENT) }
 }
 
-/// Elements from which an all-reduce has another protocol, and takes long.
+/// Element count from which an all-reduce uses another protocol and takes long.
 const LARGE: usize = 1 << 20;
 
 thread_local! {
-    /// How many groups of this thread are open, and the kernels that are launched when the outermost one ends.
+    /// Number of open groups of this thread, and the kernels to launch when the outermost one ends.
     static GROUP: RefCell<(usize, Vec<(usize, Raw)>)> = const { RefCell::new((0, Vec::new())) };
 }
 
-/// Launches the kernel of an operation, or leaves it to the end of the group.
+/// Launches the kernel of an operation, or defers it to the end of the group.
 fn operate(kernel: usize, communicator: usize, stream: Raw) -> Status {
     check(communicator)?;
     let waits = GROUP.with_borrow_mut(|(open, waiting)| {

@@ -67,8 +67,7 @@ impl<'b> Database<'b> {
         let mut connection = Connection::open_in_memory()?;
         // SAFETY: the slice lives as long as `bytes`, for `'b`. SQLite reads it only through this connection, a private
         // field of a value bound by `'b`, which closes it when dropped. It is opened for reading, without `FREEONCLOSE`
-        // and
-        // `RESIZEABLE`, so SQLite neither changes nor frees the memory.
+        // and `RESIZEABLE`, so SQLite neither changes nor frees the memory.
         let forever: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
         connection.deserialize_bytes(MAIN_DB, forever)?;
         for (setting, value) in [
