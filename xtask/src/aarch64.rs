@@ -11,9 +11,9 @@ use std::process::Command;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64-static";
-/// Where Debian's cross compiler keeps the libraries that emulated programs load.
+/// Where Debian's cross compiler installs the libraries of emulated programs.
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
-/// Crates that hold what differs between machines, as far as they need no library of that machine.
+/// Crates with machine-specific code that need no library of that machine.
 const SPLIT: [&str; 3] = ["deepctx-common", "deepctx-walk", "deepctx-symbolizer"];
 
 /// Options of `cargo xtask check-aarch64`.
@@ -51,13 +51,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Why this cannot be done here without installing anything; `None` when it can.
+/// Why this cannot run here without installing anything; `None` when it can.
 pub(crate) fn not_here_because() -> Option<String> {
     let missing = [COMPILER, EMULATOR].into_iter().find(|program| sh::which(program).is_none());
     missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
 }
 
-/// Cargo for that machine.
+/// Cargo for aarch64.
 fn cargo(subcommand: &str, library: StandardLibrary) -> Command {
     let mut cargo = sh::command("cargo");
     if library == StandardLibrary::Sources {
@@ -70,9 +70,9 @@ fn cargo(subcommand: &str, library: StandardLibrary) -> Command {
         .env("CC_aarch64_unknown_linux_gnu", COMPILER)
         .env("AR_aarch64_unknown_linux_gnu", "aarch64-linux-gnu-ar")
         .env("PKG_CONFIG_ALLOW_CROSS", "1")
-        // Debian keeps the descriptions of that machine's libraries here.
+        // Debian's pkg-config files for that machine.
         .env("PKG_CONFIG_LIBDIR_aarch64_unknown_linux_gnu", "/usr/lib/aarch64-linux-gnu/pkgconfig")
-        // Flags of the surrounding cargo are for this machine.
+        // The surrounding cargo's flags are for this machine.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTUP_TOOLCHAIN");

@@ -10,19 +10,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// apt with lists, packages and settings of its own, apart from those of the system.
+/// apt with separate lists, packages and settings, independent of the system's.
 pub(crate) struct Apt {
-    /// Where all of it is kept.
+    /// Folder for all of them.
     pub(crate) folder: PathBuf,
 }
 
 impl Apt {
-    /// Lists of one suite's free software; `kind` is `deb` or `deb-src`.
+    /// Lists of one suite's main component; `kind` is `deb` or `deb-src`.
     pub(crate) fn of(folder: &Path, kind: &str, suite: &str) -> Result<Self> {
         Self::of_component(folder, kind, suite, "main")
     }
 
-    /// Lists of one component of a suite. An archive has all of them, whichever this machine installs from.
+    /// Lists of one component of a suite. The archive has every suite, whichever this machine uses.
     pub(crate) fn of_component(folder: &Path, kind: &str, suite: &str, component: &str) -> Result<Self> {
         let apt = Self { folder: folder.to_owned() };
         let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -35,7 +35,7 @@ impl Apt {
         let archive = archive::debian()?;
         let line = format!("{kind} [signed-by={keys}] {archive} {suite} {component}\n");
         fs::write(folder.join("sources.list"), line)?;
-        // What is installed here must not decide what is fetched.
+        // Locally installed packages must not affect what is fetched.
         fs::write(folder.join("status"), "")?;
         let place = |name: &str| folder.join(name).display().to_string();
         let settings = [
@@ -54,7 +54,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The same, of packages for another machine, by Debian's name of it.
+    /// The same for packages of another machine, by Debian's name.
     pub(crate) fn for_machine(self, machine: &str) -> Result<Self> {
         let path = self.folder.join("apt.conf");
         let text = fs::read_to_string(&path)?;
@@ -63,7 +63,7 @@ impl Apt {
         Ok(self)
     }
 
-    /// One of its programs.
+    /// A command for one of apt's programs.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("APT_CONFIG", self.folder.join("apt.conf"));
@@ -75,7 +75,7 @@ impl Apt {
         sh::run(self.command("apt-get").args(["update", "-qq"]))
     }
 
-    /// Fetches packages and unpacks them into a folder, one over the other.
+    /// Fetches packages and unpacks them all into one folder.
     pub(crate) fn unpack(&self, packages: &[impl AsRef<OsStr>], into: &Path) -> Result<()> {
         let downloads = self.folder.join("downloads");
         fs::create_dir_all(&downloads)?;

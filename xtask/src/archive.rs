@@ -9,10 +9,10 @@ use std::path::Path;
 
 const SOURCES: &str = "/etc/apt/sources.list";
 const MORE_SOURCES: &str = "/etc/apt/sources.list.d";
-/// Suites that are Debian's whatever release is installed.
+/// Debian's suite aliases, independent of the installed release.
 const ALIASES: [&str; 4] = ["stable", "testing", "unstable", "sid"];
 
-/// Address of Debian's archive.
+/// URL of Debian's archive.
 pub(crate) fn debian() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -28,7 +28,7 @@ pub(crate) fn debian() -> Result<String> {
     )
 }
 
-/// Names and contents of all lists of sources.
+/// Names and contents of all source lists.
 fn files() -> Vec<(String, String)> {
     let more = fs::read_dir(MORE_SOURCES).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = more.collect();
@@ -38,7 +38,7 @@ fn files() -> Vec<(String, String)> {
     paths.iter().filter_map(read).collect()
 }
 
-/// One entry: an address with its suites and components.
+/// One entry: a URL with its suites and components.
 #[derive(Debug, Default, PartialEq)]
 struct Entry {
     address: String,
@@ -54,7 +54,7 @@ impl Entry {
     }
 }
 
-/// Entries of the form `deb [OPTIONS] ADDRESS SUITE COMPONENT…`.
+/// Entries in the one-line form `deb [OPTIONS] ADDRESS SUITE COMPONENT…`.
 fn lines(text: &str) -> Vec<Entry> {
     let entry = |line: &str| {
         let rest = line.trim().strip_prefix("deb")?.strip_prefix([' ', '\t'])?.trim_start();
@@ -69,7 +69,7 @@ fn lines(text: &str) -> Vec<Entry> {
     text.lines().filter_map(entry).collect()
 }
 
-/// Entries of the form with a paragraph each (deb822).
+/// Entries in the deb822 form, one paragraph each.
 fn paragraphs(text: &str) -> Vec<Entry> {
     text.split("\n\n")
         .filter_map(|paragraph| {

@@ -6,14 +6,13 @@
 use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSection as _};
 
-/// `struct btf_header` (include/uapi/linux/btf.h) as far as it is read.
+/// Size of the part of `struct btf_header` (include/uapi/linux/btf.h) that is read.
 const HEADER: usize = 24;
 const MAGIC: u16 = 0xeb9f;
 /// `BTF_KIND_FUNC`
 const FUNC: u32 = 12;
 
-/// Refuses an object with a function that is left of a closure: it is a function of its own only where it was not
-/// inlined.
+/// Rejects an object with a function left over from a closure: it is a separate function only if it was not inlined.
 pub(crate) fn check(object: &[u8]) -> Result<()> {
     let object = object::File::parse(object).context("the linked object is not an ELF file")?;
     let section = object.section_by_name(".BTF").context("the object has no types")?;
@@ -26,7 +25,7 @@ pub(crate) fn check(object: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Names of all functions; `None` when the bytes are no such types.
+/// Names of all functions; `None` when the bytes are no valid BTF.
 fn functions(btf: &[u8]) -> Option<Vec<&str>> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(btf.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let magic = u16::from_le_bytes(btf.get(..2)?.try_into().ok()?);
@@ -51,7 +50,7 @@ fn functions(btf: &[u8]) -> Option<Vec<&str>> {
     Some(found)
 }
 
-/// The folder of a registry with which this path begins, as cargo names it: `HOST-0123456789abcdef`.
+/// The registry folder at the start of this path, in cargo's form: `HOST-0123456789abcdef`.
 pub(crate) fn registry(path: &[u8]) -> Option<&[u8]> {
     let folder = path.split(|byte| *byte == b'/').next().filter(|folder| folder.len() < path.len())?;
     let (_, end) = folder.split_at_checked(folder.len().checked_sub(17)?)?;
@@ -59,8 +58,8 @@ pub(crate) fn registry(path: &[u8]) -> Option<&[u8]> {
     hash.iter().all(u8::is_ascii_hexdigit).then_some(folder)
 }
 
-/// Takes the folder of a registry off each path that begins with one. A string stays where it is, since offsets lead
-/// to it, and ends earlier. `None` when the bytes are no types.
+/// Removes the registry folder from each path that starts with one. A string keeps its position, since offsets refer to
+/// it, and becomes shorter. `None` when the bytes are no valid BTF.
 pub(crate) fn shorten(btf: &mut [u8]) -> Option<()> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(btf.get(at..at + 4)?.try_into().ok()?) as usize);
     let from = u32_at(4)?.checked_add(u32_at(16)?)?;
@@ -75,10 +74,10 @@ pub(crate) fn shorten(btf: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Bytes that follow the head of a type of this kind (Documentation/bpf/btf.rst).
+/// Bytes after the header of a type of this kind (Documentation/bpf/btf.rst).
 fn behind(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
-        // Pointers, forward declarations, other names, qualifiers, functions, floats, type tags.
+        // Pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags.
         2 | 7..=12 | 16 | 18 => 0,
         // Integers, variables, declaration tags.
         1 | 14 | 17 => 4,
@@ -96,7 +95,7 @@ fn behind(kind: u32, members: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Types with one function of this name behind a structure of two members.
+    /// BTF with one function of this name after a structure of two members.
     fn types(name: &str) -> Vec<u8> {
         let word = |n: u32| n.to_le_bytes();
         let names = [b"\0S\0a\0", name.as_bytes(), b"\0"].concat();
@@ -117,7 +116,7 @@ mod tests {
         [head.concat(), types, names].concat()
     }
 
-    /// An object with them.
+    /// An object that contains it.
     fn object_with(types: &[u8]) -> Vec<u8> {
         let (format, arch) = (object::BinaryFormat::Elf, object::Architecture::Bpf);
         let mut object = object::write::Object::new(format, arch, object::Endianness::Little);
@@ -146,7 +145,7 @@ mod tests {
     fn types_that_are_cut_off_are_none() {
         let whole = types("walk_user");
         assert_eq!(functions(&whole), Some(vec!["walk_user"]));
-        // All but the last zero: a name ends with the names.
+        // All but the final NUL: the string section must end with a name's NUL.
         for len in 0..whole.len() - "walk_user\0".len() {
             let found = functions(&whole[..len]);
             assert!(found.is_none_or(|names| names == [""]), "{len}");

@@ -19,7 +19,7 @@ pub(crate) struct Options {
     print: Option<u32>,
 }
 
-/// How many functions and contexts are printed.
+/// Number of printed functions and contexts.
 const HOTTEST: usize = 10;
 
 /// Runs the chore.
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     print(&program, &workload, options.print.unwrap_or(10))
 }
 
-/// The live view, until the user leaves it.
+/// Runs the live view until the user quits.
 fn live(program: &Path, workload: &RunningProgram) -> Result<()> {
     sh::step(
         "attach and show where its time goes (q leaves)",
@@ -71,7 +71,7 @@ fn print(program: &Path, workload: &RunningProgram, seconds: u32) -> Result<()> 
     if folded.trim().is_empty() {
         bail!("nothing was sampled: the workload got no CPU time in {seconds} s");
     }
-    // Where the time of the CPUs goes, then that of the device.
+    // Where the CPU time goes, then the device time.
     let mut report = Command::new(program);
     let report = sh::output(report.arg("report").arg(&profile).args(["--format", "json"]))?;
     let report: Value = serde_json::from_str(&report).context("the report is no JSON")?;

@@ -17,7 +17,7 @@ pub(crate) struct Dialogue {
 }
 
 impl Dialogue {
-    /// Starts it. Gives its first line too.
+    /// Starts it. Also returns its first line.
     pub(crate) fn start(command: &mut Command) -> Result<(Self, String)> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -35,7 +35,7 @@ impl Dialogue {
         self.child.id()
     }
 
-    /// Says a line, and gives the number that is answered.
+    /// Sends a line and returns the number in the answer.
     pub(crate) fn ask<N: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
         &mut self,
         line: &str,
@@ -54,7 +54,7 @@ impl Dialogue {
 
 impl Drop for Dialogue {
     fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "bpfel-unknown-none";
-/// Machines that an object is built for, as rustc calls them. The instruction set is the same; the kernel's structures
-/// and the registers of threads are not.
+/// Machines that an object is built for, by rustc's names. The instruction set is the same; kernel structures and
+/// thread registers differ.
 const ARCHES: [&str; 2] = ["x86_64", "aarch64"];
-/// Everything the object is made from, relative to the root of the checkout.
+/// All sources of the object, relative to the root of the checkout.
 const SOURCES: &[&str] = &[
     "common/src",
     "walk/src",
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Why `--check` says nothing here: the committed objects are of another compiler. `None` when it says something.
+/// Why `--check` cannot compare: the committed objects are from another compiler. `None` when it can.
 pub(crate) fn no_check_because() -> Option<String> {
     let here = toolchain::compiler().unwrap_or_default();
     ARCHES.into_iter().find_map(|arch| {
@@ -59,7 +59,7 @@ pub(crate) fn no_check_because() -> Option<String> {
     })
 }
 
-/// Compares the sources with those that the committed objects were made from; needs no toolchain.
+/// Compares the sources with those of the committed objects; needs no toolchain.
 pub(crate) fn sources_match() -> Result<()> {
     if !sh::root().join("ebpf/Cargo.toml").exists() {
         bail!("ebpf/Cargo.toml is missing");
@@ -99,7 +99,7 @@ impl PrebuiltObject {
         let name = self.object.file_name().context("the object has a name")?.to_string_lossy();
         std::fs::write(&self.object, object)?;
         std::fs::write(&self.hash, format!("{hash}  {name}\n"))?;
-        // The bytes depend on the compiler too, so a check makes sense only with the same one.
+        // The bytes depend on the compiler too, so only the same compiler can check them.
         std::fs::write(&self.sources, format!("{}\n{}\n", source_hash()?, toolchain::compiler()?))?;
         Ok(())
     }
@@ -147,13 +147,13 @@ fn build(linker: &Path, arch: &str) -> Result<Vec<u8>> {
         // The nightly options (building `core`, trimming paths) are needed on the stable compiler.
         .env("RUSTC_BOOTSTRAP", "1")
         .args(["-Ztrim-paths", "--config", "profile.release.trim-paths=\"all\""])
-        // Read by aya-ebpf's build script too, for which it would otherwise be the machine that compiles.
+        // Also read by aya-ebpf's build script, which would otherwise assume the host.
         .arg("--config")
         .arg(format!(r#"target.{TARGET}.rustflags=["--cfg", 'bpf_target_arch="{arch}"']"#))
-        // One folder for both: what runs on this machine, such as macros, is the same for either.
+        // One folder for both: host code, such as macros, is the same.
         .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf"))
         .env("PATH", path)
-        // Flags and wrappers of the surrounding cargo are for the host, not for the kernel.
+        // The surrounding cargo's flags and wrappers are for the host, not for the kernel.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTUP_TOOLCHAIN")
@@ -179,7 +179,7 @@ fn build(linker: &Path, arch: &str) -> Result<Vec<u8>> {
     Ok(stripped)
 }
 
-/// What an object says of the machine that built it: a folder of its users, of its registries, or of this checkout.
+/// A local path in an object: a home folder, a cargo registry, or this checkout.
 pub(crate) fn place_of_this_machine(object: &[u8]) -> Option<String> {
     if let Some(folder) = object.split(|byte| *byte == 0).find_map(btf::registry) {
         return Some(String::from_utf8_lossy(folder).into_owned());
@@ -197,7 +197,7 @@ fn cargo_home() -> Option<PathBuf> {
     own.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
 }
 
-/// Hash over the names and contents of everything in [`SOURCES`].
+/// Hash of the names and contents of all [`SOURCES`].
 fn source_hash() -> Result<String> {
     let root = sh::root();
     let mut all = Vec::new();
@@ -214,7 +214,7 @@ fn source_hash() -> Result<String> {
     sha256(&all)
 }
 
-/// SHA-256 in hexadecimal, by the program that every Linux machine has.
+/// SHA-256 in hexadecimal, by a program that every Linux machine has.
 fn sha256(bytes: &[u8]) -> Result<String> {
     use std::io::Write;
     use std::process::Stdio;

@@ -11,34 +11,34 @@ use anyhow::Result;
 
 use crate::sh;
 
-/// Makes an environment anew, with these packages. Gives its interpreter.
+/// Recreates an environment with these packages. Returns its interpreter.
 pub(crate) fn make(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
     let python = empty(folder)?;
     sh::run(pip(&python)?.arg("install").args(packages))?;
     Ok(python)
 }
 
-/// The same, with packages that need no compiler.
+/// The same, with prebuilt packages only.
 pub(crate) fn make_of_wheels(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
     make(folder, &[&["--only-binary=:all:"], packages].concat())
 }
 
-/// Makes an environment without packages. Gives its interpreter.
+/// Creates an environment without packages. Returns its interpreter.
 pub(crate) fn empty(folder: &Path) -> Result<PathBuf> {
     sh::run(sh::command("python3").args(["-m", "venv", "--clear", "--without-pip"]).arg(folder))?;
     Ok(folder.join("bin/python"))
 }
 
-/// The installer, for the environment of this interpreter: its command and options follow.
+/// The installer for this interpreter's environment; a command and options follow.
 pub(crate) fn pip(python: &Path) -> Result<Command> {
     let mut pip = sh::command(installer()?);
     pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "--python"]).arg(python);
     Ok(pip)
 }
 
-/// The interpreter whose environment has the installer.
+/// The interpreter whose environment contains the installer.
 fn installer() -> Result<PathBuf> {
-    // Environments are made side by side.
+    // Environments are created concurrently.
     static MADE: Mutex<()> = Mutex::new(());
     let _made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = sh::target_dir().join("venvs/pip");

@@ -22,21 +22,21 @@ pub(crate) struct Options {
     bytes: u32,
 }
 
-/// Time for each target unless another is given.
+/// Default time per target.
 const SECONDS: u32 = 60;
-/// Most bytes of an input unless another number is given.
+/// Default maximum input size in bytes.
 const BYTES: u32 = 16384;
 
 impl Options {
-    /// All targets, ten minutes each.
+    /// Options for all targets, ten minutes each.
     pub(crate) fn scheduled() -> Self {
         Self { targets: Vec::new(), seconds: 600, bytes: BYTES }
     }
 }
 
-/// An input that takes longer counts as a hang, seconds.
+/// Seconds after which an input counts as a hang.
 const HANG_SECONDS: u32 = 20;
-/// Memory of the fuzzer; a target that needs more takes an allocation from its input, MiB.
+/// Memory limit of the fuzzer in MiB; a target that exceeds it takes an allocation size from its input.
 const MEMORY_MIB: u32 = 2048;
 
 /// Runs the chore.
@@ -67,13 +67,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What one run came to.
+/// The result of one run.
 struct FuzzRun {
     ok: bool,
     summary: String,
 }
 
-/// The targets, by their files.
+/// The targets, by file name.
 fn targets() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder().join("fuzz_targets"))? {
@@ -89,7 +89,7 @@ fn folder() -> PathBuf {
 }
 
 fn fuzz(target: &str, options: &Options) -> Result<FuzzRun> {
-    // What was found interesting lasts longer than the build folder's other contents are worth.
+    // The corpus is worth more than the rest of the build folder, and is kept longer.
     let corpus = sh::target_dir().join("fuzz-corpus").join(target);
     fs::create_dir_all(&corpus)?;
     let mut cargo = sh::command("cargo");
@@ -120,7 +120,7 @@ fn fuzz(target: &str, options: &Options) -> Result<FuzzRun> {
         format!("-rss_limit_mb={MEMORY_MIB}"),
         "-print_final_stats=1".to_owned(),
     ];
-    // The instrumentation is a flag that released compilers refuse without this.
+    // The instrumentation flag needs this on stable compilers.
     cargo.arg("--").args(limits).env("RUSTC_BOOTSTRAP", "1");
     eprintln!("  $ {}", sh::words(&cargo));
     let said = Command::output(&mut cargo)?;

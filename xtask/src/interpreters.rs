@@ -24,24 +24,24 @@ use std::process::Command;
 
 pub(crate) use optimized::fetch as fetch_optimized;
 
-/// Version of the recipes below: what an older one made is made anew.
+/// Version of the recipes below; results of older ones are rebuilt.
 const RECIPE: &str = "1";
 
-/// What is there to test with.
+/// Interpreters available for tests.
 #[derive(Default)]
 pub(crate) struct Interpreters {
-    /// Programs to start, in the order of their versions.
+    /// Programs, ordered by version.
     pub(crate) programs: Vec<PathBuf>,
     /// Folders of headers, each with its `patchlevel.h`.
     pub(crate) headers: Vec<PathBuf>,
-    /// Those that cannot be had, `NAME: REASON`.
+    /// Unavailable ones, `NAME: REASON`.
     pub(crate) missing: Vec<String>,
-    /// Another reader of Python stacks, to compare with.
+    /// Another reader of Python stacks, for comparison.
     pub(crate) peer: Option<PathBuf>,
 }
 
 impl Interpreters {
-    /// What tests read: variables for their environment.
+    /// Environment variables for tests.
     pub(crate) fn variables(&self) -> Result<Vec<sh::Variable>> {
         Ok(vec![
             ("DEEPCTX_PYTHONS", std::env::join_paths(&self.programs)?),
@@ -51,14 +51,14 @@ impl Interpreters {
         ])
     }
 
-    /// The same, for tests that are to run with these and no other interpreter of the machine.
+    /// The same, for tests that must use only these interpreters.
     pub(crate) fn alone(&self) -> Result<Vec<sh::Variable>> {
         let mut variables = self.variables()?;
         variables.push(("DEEPCTX_PYTHONS_ALONE", "true".into()));
         Ok(variables)
     }
 
-    /// Those that do not start are missing.
+    /// Moves those that do not start to the missing ones.
     fn leave_out_broken(&mut self) {
         let (start, fail): (Vec<_>, Vec<_>) =
             self.programs.drain(..).partition(|program| sh::succeeds(Command::new(program).args(["-c", ""])));
@@ -67,21 +67,21 @@ impl Interpreters {
     }
 }
 
-/// A release of Debian and what of it is unpacked.
+/// A Debian release and the parts to unpack.
 struct Suite {
     name: &'static str,
     /// `n` of each `3.n`.
     minors: &'static [u8],
-    /// Libraries that the standard library's extensions need, and the libc.
+    /// libc and the libraries that the standard library's extensions need.
     libraries: &'static [&'static str],
     loader: &'static str,
-    /// Its libc runs a program that was compiled here.
+    /// Its libc runs programs compiled here.
     embeds: bool,
 }
 
 const MERGED_LOADER: &str = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
-/// Releases before 13 kept libc outside of `/usr`.
+/// Releases before 13 had libc outside of `/usr`.
 const SUITES: &[Suite] = &[
     Suite {
         name: "bullseye",
@@ -122,7 +122,7 @@ const SUITES: &[Suite] = &[
     },
 ];
 
-/// Fetches, unpacks and compiles what is not there yet. One that cannot be had is no failure; it is named.
+/// Fetches, unpacks and compiles missing interpreters. Unavailable ones are listed and are no failure.
 pub(crate) fn fetch() -> Result<Interpreters> {
     let folder = folder()?;
     let mut found = Interpreters::default();
@@ -148,7 +148,7 @@ pub(crate) fn fetch() -> Result<Interpreters> {
     Ok(found)
 }
 
-/// Where they are kept.
+/// Their folder.
 fn folder() -> Result<PathBuf> {
     let folder = sh::cache_dir()?.join("interpreters");
     fs::create_dir_all(folder.join("bin"))?;
@@ -163,7 +163,7 @@ pub(crate) struct Options {
     optimized: bool,
 }
 
-/// Runs the chore: fetches, and says what is there.
+/// Runs the chore: fetches, and lists the result.
 pub(crate) fn list(options: &Options) -> Result<()> {
     let found = if options.optimized { optimized::fetch() } else { fetch() }?;
     for program in &found.programs {
@@ -191,7 +191,7 @@ impl Suite {
         libraries.chain(self.minors.iter().flat_map(of)).collect()
     }
 
-    /// The folder that holds the unpacked packages.
+    /// The folder with the unpacked packages.
     fn unpacked(&self, folder: &Path) -> Result<PathBuf> {
         let root = folder.join("root").join(self.name);
         let (done, packages) = (folder.join("root").join(format!("{}.done", self.name)), self.packages());
@@ -208,7 +208,7 @@ impl Suite {
         );
         let apt = Apt::of(&folder.join("apt").join(self.name), "deb", self.name)?;
         apt.update()?;
-        // What an earlier recipe left would be mixed in.
+        // Files of an earlier recipe must not remain.
         if root.exists() {
             fs::remove_dir_all(&root)?;
         }
@@ -217,7 +217,7 @@ impl Suite {
         Ok(root)
     }
 
-    /// Writes the scripts that start what was unpacked.
+    /// Writes the scripts that start the unpacked interpreters.
     fn offer(&self, folder: &Path, root: &Path, found: &mut Interpreters) -> Result<()> {
         let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|place| root.join(place));
         let start = format!(
@@ -253,7 +253,7 @@ fn script(path: &Path, line: &str) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// A program that is no interpreter but loads one, as applications with an embedded Python do.
+/// A program that loads an interpreter, as applications with an embedded Python do.
 fn launcher(folder: &Path) -> Result<PathBuf> {
     let (source, program) = (sh::root().join("tests/workloads/python_embedded.c"), folder.join("embedded"));
     let age = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();

@@ -18,18 +18,18 @@ use std::process::Command;
 
 /// A kernel to boot.
 struct Kernel {
-    /// Release of Debian that has it.
+    /// Debian release that contains it.
     suite: &'static str,
-    /// Beginning of its version; empty for the newest.
+    /// Version prefix; empty for the newest.
     version: &'static str,
 }
 
-/// Some of the kernels.
+/// A selection of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernels {
-    /// The oldest that Debian has of those that are supported, and the newest.
+    /// Debian's oldest supported kernel, and its newest.
     Ends,
-    /// One with `uprobe_multi`, and one with sessions of uprobes. Debian has no 5.15 or 6.6.
+    /// One with `uprobe_multi`, and one with uprobe sessions. Debian has no 5.15 or 6.6.
     Between,
 }
 
@@ -49,15 +49,14 @@ impl Kernels {
 }
 
 const EMULATOR: &str = "qemu-system-x86_64";
-/// A guest that has not turned itself off by then hangs; they take some 40 s, and ten times that on a busy machine.
+/// A guest that runs longer hangs; guests take about 40 s, and ten times that on a busy machine.
 const SECONDS_MAX: u32 = 900;
-/// Without the 16-byte compare-and-exchange: the emulator's (7.2) sometimes leaves an address in the flags, and the
-/// kernel's allocator, which is where it is used, ends in a double fault. Kernels do without where a processor lacks
-/// it.
+/// Without the 16-byte compare-and-exchange: the emulator's version (7.2) sometimes leaves an address in the flags,
+/// which causes a double fault in the kernel's allocator. Kernels work without it if the processor lacks it.
 const PROCESSOR: &str = "max,-cx16";
-/// Checks that a guest prints.
+/// Checks printed by a guest.
 const CHECKS: usize = 5;
-/// Parts of the standard library that take room and that nothing here imports.
+/// Large parts of the standard library that nothing here imports.
 const NOT_IMPORTED: [&str; 8] = [
     "test",
     "idlelib",
@@ -69,27 +68,27 @@ const NOT_IMPORTED: [&str; 8] = [
     "pydoc_data",
 ];
 
-/// Why this cannot be done here; `None` when it can.
+/// Why this cannot run here; `None` when it can.
 pub(crate) fn not_here_because() -> Option<String> {
     let needs = [EMULATOR, "busybox", "cpio", "apt-get", "dpkg-deb", "c++"];
     let missing = needs.into_iter().find(|program| sh::which(program).is_none());
     missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
 }
 
-/// Fetches the images of these kernels that are not there.
+/// Fetches missing images of these kernels.
 pub(crate) fn fetch(kernels: Kernels) -> Result<Vec<PathBuf>> {
     let folder = folder()?;
     kernels.list().iter().map(|kernel| kernel.image(&folder)).collect()
 }
 
-/// Where they are kept.
+/// Folder of the images.
 fn folder() -> Result<PathBuf> {
     let folder = sh::target_dir().join("kernels");
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// Boots these kernels with this build of the product. Gives a line for each.
+/// Boots these kernels with this product. Returns a line for each.
 pub(crate) fn run(kernels: &[Kernels], product: &Path) -> Result<Vec<String>> {
     let guest = Guest::made(&folder()?, product)?;
     let mut lines = Vec::new();
@@ -120,7 +119,7 @@ impl Kernel {
         let listed = sh::output(apt.command("apt-cache").args(["search", "--names-only", pattern]))?;
         let packages = listed.lines().filter_map(|line| line.split_whitespace().next());
         let newest = packages.filter(|package| version(package).starts_with(self.version)).max_by(|a, b| {
-            // Of one version, the package with the image itself rather than the one that refers to it.
+            // Of one version, prefer the package with the image itself to the one that refers to it.
             (numbers(version(a)), a.starts_with("linux-binary"))
                 .cmp(&(numbers(version(b)), b.starts_with("linux-binary")))
         });
@@ -135,7 +134,7 @@ fn version(package: &str) -> &str {
     package.find(|c: char| c.is_ascii_digit()).map_or("", |at| &package[at..])
 }
 
-/// The numbers of a version, for comparing.
+/// The numbers of a version, for comparison.
 fn numbers(version: &str) -> Vec<u32> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
@@ -148,7 +147,7 @@ fn image_below(root: &Path) -> Option<PathBuf> {
     files.find(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinuz")))
 }
 
-/// The file system that every kernel begins with.
+/// The initial file system of every kernel.
 struct Guest {
     archive: PathBuf,
 }
@@ -188,13 +187,13 @@ impl Guest {
         Ok(Self { archive })
     }
 
-    /// Boots a kernel and judges what the guest printed.
+    /// Boots a kernel and checks the guest's output.
     fn boot(&self, image: &Path) -> Result<String> {
-        // Tests that run beside it look at how samples are shared out; a guest only has to get through.
+        // Concurrent tests measure how CPU time is shared; a guest only has to finish.
         let mut emulator = Command::new("nice");
         emulator.args(["-n", "5", "timeout"]).arg(SECONDS_MAX.to_string()).arg(EMULATOR);
-        // With a thread for each CPU, one of them now and then executes half of what the other has just patched in the
-        // kernel (7.3: one run of three). One thread for all does not.
+        // With a thread per CPU, one sometimes executes half of what another has just patched in the kernel (7.3: one
+        // run of three). A single thread for all avoids this.
         emulator.args(["-accel", "tcg,thread=single", "-cpu", PROCESSOR, "-smp", "2"]);
         emulator.args(["-m", "2048", "-nic", "none", "-nographic", "-no-reboot"]);
         emulator.args(["-append", "console=ttyS0 quiet panic=-1", "-kernel"]);
@@ -205,7 +204,7 @@ impl Guest {
     }
 }
 
-/// What a guest's words come to: its kernel and checks in one line.
+/// Summarizes a guest's output, its kernel and checks, in one line.
 fn judge(said: &str) -> Result<String> {
     let lines = said.lines().map(str::trim);
     let kernel = lines.clone().find_map(|line| line.split_once("guest kernel "));
@@ -216,7 +215,7 @@ fn judge(said: &str) -> Result<String> {
         let (matching, all) = counts.split_once(" of ").with_context(|| format!("not a check: {check}"))?;
         let number = |text: &str| text.parse::<u64>().with_context(|| format!("not a check: {check}"));
         let (matching, all) = (number(matching)?, number(all)?);
-        // Now and then a sample falls between two calls of the chain, or before its first.
+        // Occasionally a sample falls between two calls of the chain, or before the first.
         let share = if name.contains("off-cpu") { 10 } else { 95 };
         ensure!(all >= 50 && matching * 100 >= all * share, "{kernel}: {check}\n{said}");
     }
@@ -242,7 +241,7 @@ impl Python {
         Ok(Self { program: next()?, prefix: next()?, library: next()? })
     }
 
-    /// Puts it where it is here.
+    /// Copies it to the same path below `root`.
     fn put_below(&self, root: &Path) -> Result<()> {
         copy(&self.program, root)?;
         let mut folders = vec![self.library.clone()];
@@ -275,7 +274,7 @@ fn compiled(name: &str, root: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Copies a file to the same place below `root`.
+/// Copies a file to the same path below `root`.
 fn copy(path: &Path, root: &Path) -> Result<()> {
     let to = root.join(path.strip_prefix("/").unwrap_or(path));
     if let Some(folder) = to.parent() {
@@ -285,7 +284,7 @@ fn copy(path: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies what a program loads, by the word of the dynamic loader.
+/// Copies a program's libraries, as listed by the dynamic loader.
 fn put_libraries(program: &Path, root: &Path) -> Result<()> {
     let said = sh::output(Command::new("ldd").arg(program)).unwrap_or_default();
     for line in said.lines() {

@@ -18,16 +18,16 @@ use anyhow::{Context, Result};
 
 use crate::{environment, sh};
 
-/// What cargo calls the module's library.
+/// Cargo's file name of the module's library.
 pub(crate) const LIBRARY: &str = "libdeepctx_native.so";
 
-/// The profile that cargo builds with by itself, whose folder is called `debug`.
+/// Cargo's default profile, whose folder is `debug`.
 pub(crate) const DEV: &str = "dev";
 
-/// The oldest CPython: the library keeps to its stable interface, as `pyo3`'s feature in the workspace's manifest says.
+/// The oldest CPython: the library uses its stable ABI, as set by `pyo3`'s feature in the workspace's manifest.
 pub(crate) const OLDEST: (u8, u8) = (3, 10);
 
-/// What reads tables and trees, checks types, executes notebooks and runs tests.
+/// Packages that read tables and trees, check types, execute notebooks and run tests.
 const PACKAGES: &[&str] = &[
     "duckdb==2.0.0",
     "ipykernel==7.4.0",
@@ -37,17 +37,17 @@ const PACKAGES: &[&str] = &[
     "pandas==2.3.3",
     "polars==2.1.0",
     "pyarrow==26.0.1",
-    // With node, which it runs on.
+    // Includes node, which it needs.
     "pyright[nodejs]==1.1.414",
     "pytest==9.2.0",
 ];
 
-/// Builds the package, optimized as one of cargo's profiles says.
+/// Builds the package with one of cargo's profiles.
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     assemble(&built(profile, &["deepctx-python"])?)
 }
 
-/// Builds the module's library, with the other packages.
+/// Builds the module's library together with the other packages.
 fn built(profile: &str, packages: &[&str]) -> Result<PathBuf> {
     let mut cargo = sh::command("cargo");
     cargo.args(["build", "--locked", "--quiet", "--profile", profile]);
@@ -56,7 +56,7 @@ fn built(profile: &str, packages: &[&str]) -> Result<PathBuf> {
     Ok(sh::target_dir().join(folder).join(LIBRARY))
 }
 
-/// Puts the package together.
+/// Assembles the package.
 fn assemble(library: &Path) -> Result<PathBuf> {
     let package = sh::target_dir().join("module/deepctx");
     sh::remove(&package)?;
@@ -64,7 +64,7 @@ fn assemble(library: &Path) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Lays the files of the package out in a folder, readable by all, whatever the checkout's modes are.
+/// Copies the package's files to a folder, readable by all, whatever the checkout's modes.
 pub(crate) fn lay_out(library: &Path, package: &Path) -> Result<()> {
     fs::create_dir_all(package)?;
     let sources = sh::root().join("python/deepctx");
@@ -82,9 +82,10 @@ pub(crate) fn lay_out(library: &Path, package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the module's tests: types, examples in its texts, behaviour, the notebook, `analyze --rules` of the command.
-/// `built_with_tests` is the library and the command, where the workspace's tests have them compiled: built again, the
-/// command would be replaced under other tests that run it.
+/// Runs the module's tests: types, doc examples, behavior, the notebook, the command's `analyze --rules`.
+/// `built_with_tests` is the library and the command if they were built with the workspace's tests: building the
+/// command
+/// again would replace it under other running tests.
 pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
     let (library, product) = match built_with_tests {
         Some((library, product)) => (library.to_owned(), product.to_owned()),
@@ -93,10 +94,10 @@ pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
     let package = assemble(&library)?;
     let environment = environment()?;
     let run = |program: &str, arguments: &[&str]| {
-        // Programs, not `python -m`: that would import the sources in this folder instead of the package.
+        // Programs instead of `python -m`, which would import the sources in this folder instead of the package.
         let mut command = sh::command(environment.join("bin").join(program));
         command.args(arguments).current_dir(sh::root().join("python"));
-        // Nothing is written beside the sources.
+        // Keeps bytecode files out of the sources.
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("DEEPCTX_BPF", &product);
         // pyright looks for node there.
@@ -104,14 +105,14 @@ pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
         sh::run(command.env("PYTHONPATH", package.parent().unwrap_or(Path::new("."))))
     };
     run("mypy", &["--strict", "--cache-dir=/dev/null", "deepctx", "examples/rules.py"])?;
-    // What to check and how strictly: `pyrightconfig.json`.
+    // Files and strictness: `pyrightconfig.json`.
     run("pyright", &["--warnings"])?;
     let installed = package.display().to_string();
     let quiet = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--doctest-modules"];
     run("pytest", &[&quiet[..], &["tests", &installed]].concat())
 }
 
-/// The environment, which is made if it is not there. Tests that run side by side want the same.
+/// The environment, created if needed. Concurrent tests use the same one.
 pub(crate) fn environment() -> Result<PathBuf> {
     static MADE: Mutex<()> = Mutex::new(());
     let _made = MADE.lock().unwrap_or_else(PoisonError::into_inner);

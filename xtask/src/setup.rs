@@ -19,7 +19,7 @@ pub(crate) struct Options {
     pub(crate) tests: bool,
 }
 
-/// How to see that a need is met.
+/// How to check a requirement.
 enum Probe {
     /// A program in `PATH`.
     Program(&'static str),
@@ -124,7 +124,7 @@ const NEEDS: &[Need] = &[
     ),
 ];
 
-/// What compiles CPython as standalone builds are made: the tools of one release of LLVM.
+/// Requirements for compiling CPython like the standalone builds: the tools of one LLVM release.
 const OPTIMIZED_PYTHON: &[Need] = &[
     need("clang-19", Probe::Program("clang-19"), "it alone compiles a function for each opcode"),
     need("lld-19", Probe::Program("ld.lld-19"), "it links what is optimized as a whole"),
@@ -150,17 +150,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     kernel_report()
 }
 
-/// Installs the packages that are missing.
+/// Installs missing packages.
 fn packages(options: &Options) -> Result<()> {
     install(NEEDS.iter().filter(|need| options.tests || !need.only_tests), options.yes)
 }
 
-/// Installs what compiles CPython as standalone builds are made.
+/// Installs the requirements for compiling CPython like the standalone builds.
 pub(crate) fn optimized_python() -> Result<()> {
     install(OPTIMIZED_PYTHON.iter(), true)
 }
 
-/// Installs the packages of these that are missing.
+/// Installs the missing ones of these packages.
 fn install<'n>(needs: impl Iterator<Item = &'n Need>, yes: bool) -> Result<()> {
     let missing: Vec<&Need> = needs.filter(|need| !met(&need.probe)).collect();
     if missing.is_empty() {
@@ -201,10 +201,10 @@ fn install<'n>(needs: impl Iterator<Item = &'n Need>, yes: bool) -> Result<()> {
     }
 }
 
-/// Tracepoints are found by the numbers that tracefs shows.
+/// Checks tracefs, which contains the ids of tracepoints.
 fn trace_file_system() -> Result<()> {
     let events = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
-    // Without root the folder may be unreadable though mounted, so the mount table is asked as well.
+    // Without root the folder may be unreadable though mounted, so check the mount table as well.
     let mounted = std::fs::read_to_string("/proc/self/mounts").is_ok_and(|text| text.contains(" tracefs "));
     if mounted || events.iter().any(|path| Path::new(path).exists()) {
         return Ok(());
@@ -222,7 +222,7 @@ fn trace_file_system() -> Result<()> {
     sh::run(sh::as_root("mount", &[]).args(["-t", "tracefs", "nodev", "/sys/kernel/tracing"]))
 }
 
-/// Says what the kernel offers; fails only when the main job is impossible.
+/// Reports the kernel's features; fails only when profiling is impossible.
 fn kernel_report() -> Result<()> {
     let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned());

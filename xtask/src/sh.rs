@@ -16,17 +16,17 @@ pub(crate) fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_owned()
 }
 
-/// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`. Absolute: chores run cargo in the project's folder, and
+/// Cargo's output folder; honors `CARGO_TARGET_DIR`. Absolute, because chores run cargo in the project's folder and
 /// other programs elsewhere.
 pub(crate) fn target_dir() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Path of this program. It is read once, when the program starts ([`remember_own_program`]): cargo may replace the
-/// file later, and the kernel then says `(deleted)` behind its name.
+/// Path of this program. Read once at start ([`remember_own_program`]): cargo may replace the file later, and the
+/// kernel then appends `(deleted)` to its name.
 static OWN_PROGRAM: LazyLock<std::io::Result<PathBuf>> = LazyLock::new(std::env::current_exe);
 
-/// Takes the path of this program.
+/// Stores the path of this program.
 pub(crate) fn remember_own_program() {
     LazyLock::force(&OWN_PROGRAM);
 }
@@ -36,14 +36,14 @@ pub(crate) fn own_program() -> Result<&'static Path> {
     OWN_PROGRAM.as_deref().map_err(|error| anyhow!("cannot tell where this program lies: {error}"))
 }
 
-/// Where large things are kept that every checkout needs, outside of all of them.
+/// Folder for large files that all checkouts share.
 pub(crate) fn cache_dir() -> Result<PathBuf> {
     let own = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = own("XDG_CACHE_HOME").or_else(|| own("HOME").map(|home| home.join(".cache")));
     Ok(cache.context("neither XDG_CACHE_HOME nor HOME is set")?.join("deepctx-bpf"))
 }
 
-/// True when this process may load programs and install packages without `sudo`.
+/// True when this process may load BPF programs and install packages without `sudo`.
 pub(crate) fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status")
         .ok()
@@ -52,7 +52,7 @@ pub(crate) fn is_root() -> bool {
         .unwrap_or(false)
 }
 
-/// True where nothing may be skipped: `CI=true`.
+/// True if nothing may be skipped: `CI=true`.
 pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")
 }
@@ -67,7 +67,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 /// A variable for a command.
 pub(crate) type Variable = (&'static str, OsString);
 
-/// Those of our own variables that are set.
+/// Those of our variables that are set.
 pub(crate) fn kept(names: &[&'static str]) -> Vec<Variable> {
     names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect()
 }
@@ -77,8 +77,8 @@ pub(crate) fn own_program_as_root() -> Result<Command> {
     Ok(as_root(own_program()?, &kept(&["PATH", "HOME", "CARGO_TARGET_DIR"])))
 }
 
-/// A command that runs as root: itself when we are root, through `sudo`, which hands on only the variables named here,
-/// otherwise.
+/// A command that runs as root: directly if we are root, else through `sudo`, which passes only the variables named
+/// here.
 pub(crate) fn as_root(program: impl AsRef<OsStr>, variables: &[Variable]) -> Command {
     if is_root() {
         let mut command = command(program);
@@ -95,7 +95,7 @@ pub(crate) fn as_root(program: impl AsRef<OsStr>, variables: &[Variable]) -> Com
     sudo
 }
 
-/// The command line as a person would type it.
+/// The command line as a user would type it.
 pub(crate) fn words(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {
@@ -110,7 +110,7 @@ pub(crate) fn words(command: &Command) -> String {
     line
 }
 
-/// Says the command, runs it with our own output, and fails when it fails.
+/// Prints the command, runs it with our own output, and fails when it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     eprintln!("  $ {}", words(command));
     if run_status(command)? {
@@ -119,13 +119,13 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     bail!("`{}` failed", words(command))
 }
 
-/// Runs the command with our own output; true when it ended well.
+/// Runs the command with our own output; true when it succeeded.
 pub(crate) fn run_status(command: &mut Command) -> Result<bool> {
     let status = command.status().with_context(|| format!("cannot start `{}`", words(command)))?;
     Ok(status.success())
 }
 
-/// Runs the command in silence and gives its standard output; fails with its standard error.
+/// Runs the command silently and returns its standard output; fails with its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -137,7 +137,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
-/// Runs a command to its end, but not for ever; gives what it printed.
+/// Runs a command with a time limit; returns its output.
 pub(crate) fn finished(mut command: Command, what: &str, longest: Duration) -> Result<String> {
     let mut child = command
         .stdout(Stdio::piped())
@@ -147,7 +147,7 @@ pub(crate) fn finished(mut command: Command, what: &str, longest: Duration) -> R
     let reader = |pipe: Option<Box<dyn std::io::Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What cannot be read is missing in a message.
+            // Unreadable output is only missing in a message.
             let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         })
@@ -168,7 +168,7 @@ pub(crate) fn finished(mut command: Command, what: &str, longest: Duration) -> R
     Ok(output)
 }
 
-/// Waits for a child, but not for ever: false when it still runs after `longest`.
+/// Waits for a child; false when it still runs after `longest`.
 pub(crate) fn ends_within(child: &mut Child, longest: Duration) -> Result<bool> {
     let end = Instant::now() + longest;
     while child.try_wait()?.is_none() {
@@ -180,7 +180,7 @@ pub(crate) fn ends_within(child: &mut Child, longest: Duration) -> Result<bool> 
     Ok(true)
 }
 
-/// True when the command can be started and ends well; nothing is printed.
+/// True when the command can be started and succeeds; prints nothing.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -190,7 +190,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The file of a program name in `PATH` (and where administrators' programs live).
+/// Finds a program in `PATH` (and in the administrators' folders).
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -199,7 +199,7 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// `PATH` with more folders, which are looked in first.
+/// `PATH` with additional folders in front.
 pub(crate) fn path_with(folders: &[&Path]) -> Result<OsString> {
     let rest = std::env::var_os("PATH").unwrap_or_default();
     let first = folders.iter().map(|folder| folder.to_path_buf());
@@ -207,12 +207,12 @@ pub(crate) fn path_with(folders: &[&Path]) -> Result<OsString> {
         .with_context(|| format!("{folders:?} cannot stand in PATH"))
 }
 
-/// Announces a step and why it is taken.
+/// Prints a step and its reason.
 pub(crate) fn step(what: &str, because: &str) {
     eprintln!("==> {what}\n    because {because}");
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with its contents, if it exists.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -220,7 +220,7 @@ pub(crate) fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-/// Makes a folder anew unless it was made for the same list before.
+/// Recreates a folder unless it was made for the same list.
 pub(crate) fn unless_made(folder: &Path, list: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let made: PathBuf = folder.join("made-of");
     if std::fs::read_to_string(&made).is_ok_and(|found| found == list) {
@@ -228,11 +228,11 @@ pub(crate) fn unless_made(folder: &Path, list: &str, make: impl FnOnce(&Path) ->
     }
     remove(folder)?;
     make(folder)?;
-    // Last, so that one that was cut short is made again.
+    // Last, so that an interrupted one is made again.
     Ok(std::fs::write(made, list)?)
 }
 
-/// All files below `folder` whose name ends in `suffix`, sorted; build output and hidden folders are left out.
+/// All files below `folder` whose name ends with `suffix`, sorted; skips build output and hidden folders.
 pub(crate) fn files_below(folder: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];

@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 struct Library {
     soname: &'static str,
     folders: &'static [&'static str],
-    /// Beginnings of the names of its functions.
+    /// Prefixes of its function names.
     exports: &'static [&'static str],
-    /// Functions that this version does not have yet.
+    /// Functions that this version lacks.
     lacks: &'static [&'static str],
-    /// Symbols are versioned by the soname.
+    /// Symbols have the soname as their version.
     versioned: bool,
 }
 
@@ -87,7 +87,7 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// Paths of everything.
+/// The output folder.
 pub(crate) fn folder() -> PathBuf {
     sh::target_dir().join("sim")
 }
@@ -97,15 +97,15 @@ pub(crate) fn collector() -> PathBuf {
     sh::target_dir().join("debug/libdeepctx_collector.so")
 }
 
-/// Builds everything that is older than its sources.
+/// Rebuilds everything older than its sources.
 pub(crate) fn run() -> Result<()> {
     sh::run(sh::command("cargo").args(["build", "--locked", "--quiet", "-p", "deepctx-collector"]))?;
-    // Functions of the vendors' libraries begin with a push, on which a probe is cheap; with frame pointers, so do
-    // these. In a folder of its own, since what is built with other flags would be built anew each time.
+    // Functions of the vendors' libraries begin with a push, which makes probes cheap; with frame pointers, so do
+    // these. A separate folder, because builds with other flags would always rebuild.
     let builds = folder().join("build");
     let mut cargo = sh::command("cargo");
     cargo.env("RUSTFLAGS", "-C force-frame-pointers=yes").env("CARGO_TARGET_DIR", &builds);
-    // A device that is slower than its programs would be the thing measured.
+    // Otherwise the measurements would be dominated by a slow simulated device.
     cargo.args(["--config", "profile.dev.package.deepctx-sim.opt-level=3"]);
     sh::run(cargo.args(["build", "--locked", "--quiet", "-p", "deepctx-sim"]))?;
     let archive = builds.join("debug/libdeepctx_sim.a");

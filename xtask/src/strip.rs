@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use object::build::elf::{Builder, SectionData};
 use object::elf;
 
-/// The same object without debug sections, their relocations and the symbols that only they used, and without the
-/// names of registries in paths of sources.
+/// The same object without debug sections, their relocations and the symbols used only by them, and without registry
+/// names in source paths.
 pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("the linked object is not an ELF file")?;
     for section in &mut builder.sections {
@@ -25,7 +25,7 @@ pub(crate) fn strip(object: &[u8]) -> Result<Vec<u8>> {
         }
     }
     builder.delete_orphans();
-    // LLVM keeps section and symbol names in one table; the writer wants them apart.
+    // LLVM puts section and symbol names in one table; the writer needs separate ones.
     if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
         let names = builder.sections.add();
         names.name = b".shstrtab"[..].into();

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The linker's version; newer ones ask for a newer LLVM than this rustc brings.
+/// The linker's version; newer ones need a newer LLVM than this rustc includes.
 const LINKER_VERSION: &str = "0.13.0";
 
-/// The compiler, as it names itself.
+/// The compiler's version string.
 pub(crate) fn compiler() -> Result<String> {
     sh::output(sh::command("rustc").arg("--version"))
 }
@@ -26,16 +26,16 @@ fn has_rust_src() -> bool {
     sysroot().is_ok_and(|sysroot| sysroot.join("lib/rustlib/src/rust/library/core").is_dir())
 }
 
-/// How to get the standard library of another target.
+/// Source of another target's standard library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StandardLibrary {
-    /// As the toolchain's makers compiled it.
+    /// Precompiled by the toolchain's makers.
     Compiled,
-    /// It is compiled here.
+    /// Compiled here.
     Sources,
 }
 
-/// Installs the standard library of a target, or its sources where there is no way to fetch it.
+/// Installs the standard library of a target, or its sources if it cannot be fetched.
 pub(crate) fn standard_library(target: &str) -> Result<StandardLibrary> {
     if sh::succeeds(sh::command("rustup").args(["target", "add", target])) {
         return Ok(StandardLibrary::Compiled);
@@ -44,7 +44,7 @@ pub(crate) fn standard_library(target: &str) -> Result<StandardLibrary> {
     Ok(StandardLibrary::Sources)
 }
 
-/// Installs the sources of the standard library unless they are there.
+/// Installs the sources of the standard library if needed.
 pub(crate) fn install_rust_src() -> Result<()> {
     if has_rust_src() {
         return Ok(());
@@ -56,7 +56,7 @@ pub(crate) fn install_rust_src() -> Result<()> {
     sh::run(sh::command("rustup").args(["component", "add", "rust-src"]))
 }
 
-/// The BPF linker; it is built when it is missing.
+/// The BPF linker, built if missing.
 pub(crate) fn install_linker() -> Result<PathBuf> {
     if let Some(linker) = linker()? {
         return Ok(linker);
@@ -74,7 +74,7 @@ pub(crate) fn is_complete() -> bool {
     has_rust_src() && linker().is_ok_and(|linker| linker.is_some())
 }
 
-/// The linker that can be used: ours first, then one in `PATH` of the same version.
+/// The linker to use: ours first, then one of the same version in `PATH`.
 fn linker() -> Result<Option<PathBuf>> {
     let right = |path: &PathBuf| {
         sh::output(Command::new(path).arg("--version")).is_ok_and(|version| version.contains(LINKER_VERSION))
@@ -83,7 +83,7 @@ fn linker() -> Result<Option<PathBuf>> {
     Ok([Some(ours), sh::which("bpf-linker")].into_iter().flatten().find(right))
 }
 
-/// Where our linker is kept. It loads the library of one compiler, so each compiler has its own.
+/// Folder of our linker. It loads the compiler's own library, so each compiler has a separate one.
 fn folder() -> Result<PathBuf> {
     let compiler: String =
         compiler()?.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
@@ -111,7 +111,7 @@ fn build_linker(folder: &Path) -> Result<()> {
     std::os::unix::fs::symlink(&llvm, &link)?;
     sh::run(
         sh::command("cargo")
-            // What takes its time is LLVM, which is there already: the program around it need not be optimized.
+            // Most of its work is in LLVM, which is already optimized; the program itself need not be.
             .args(["install", "--debug", "--quiet", "--locked", "--no-default-features"])
             .args(["--features", &format!("llvm-{major}")])
             .arg("--root")

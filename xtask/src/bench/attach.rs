@@ -11,14 +11,14 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the profiler says before the number of seconds.
+/// The profiler's message before the number of seconds.
 const SAYS: &str = "first complete stack after ";
-/// Where root keeps unwind tables between runs. A cache: after it is emptied, the next run takes longer.
+/// Root's cache of unwind tables. After it is emptied, the next run takes longer.
 const CACHE: &str = "/var/cache/deepctx-bpf";
-/// Later than that is a fault, not a figure.
+/// Longer attach times count as failures.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One attach to a fresh process: seconds to the first complete stack.
+/// Attaches to a fresh process once; returns seconds to the first complete stack.
 fn once(profilers: &Profilers, workload: Maker, options: &Options) -> Result<f64> {
     let running = workload()?.start()?;
     let mut attached = profilers.attach_verbose(running.pid(), options.freq)?;
@@ -36,14 +36,14 @@ fn once(profilers: &Profilers, workload: Maker, options: &Options) -> Result<f64
     }
 }
 
-/// The number behind [`SAYS`], in seconds; it is written with its unit (`s` or `ms`).
+/// The number after [`SAYS`], in seconds; it has a unit (`s` or `ms`).
 fn seconds_in(said: &str) -> Option<f64> {
     let mut words = said.split_once(SAYS)?.1.split_whitespace();
     let (number, unit) = (words.next()?, words.next()?);
     in_seconds(&format!("{number}{}", unit.trim_end_matches(|c: char| !c.is_alphanumeric())))
 }
 
-/// Makes a program that can be started.
+/// Builds a workload.
 type Maker = fn() -> Result<Workload>;
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {

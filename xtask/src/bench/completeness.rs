@@ -12,10 +12,10 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use std::time::Duration;
 
-/// How many culprits are named.
+/// Number of culprits shown.
 const BLAMED: usize = 8;
 
-/// A program by its name, built or installed when its turn comes.
+/// A program's name and its builder, which runs just before the measurement.
 type Program = (&'static str, fn() -> Result<Workload>);
 
 const PROGRAMS: [Program; 13] = [
@@ -46,7 +46,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The share of one program.
+/// Measures the share of one program.
 fn measure(profilers: &Profilers, options: &Options, workload: Workload) -> Result<()> {
     let name = workload.name;
     let running = workload.start()?;

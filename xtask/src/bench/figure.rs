@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-/// What the number must reach.
+/// Target of a figure.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// One figure on its way to the output.
+/// One figure before output.
 pub(super) struct Figure {
     name: &'static str,
     case: String,
@@ -38,7 +38,7 @@ impl Figure {
         self
     }
 
-    /// The same figure of another tool, measured in the same run.
+    /// Adds another tool's value, measured in the same run.
     pub(super) fn peer(mut self, name: &str, runs: &[f64]) -> Self {
         self.peers.insert(name.to_owned(), json!(rounded(median(runs))));
         self
@@ -78,7 +78,7 @@ impl Figure {
     }
 }
 
-/// Middle value, or the mean of the middle two; NaN of nothing.
+/// Median; the mean of the middle two for an even count; NaN for none.
 pub(super) fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -89,14 +89,14 @@ pub(super) fn median(runs: &[f64]) -> f64 {
     }
 }
 
-/// A duration as Rust prints it: a number and its unit.
+/// Parses a duration as printed by Rust: a number with its unit.
 pub(super) fn in_seconds(text: &str) -> Option<f64> {
     let units = [("ns", 1e-9), ("µs", 1e-6), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
     Some(number.parse::<f64>().ok()? * unit)
 }
 
-/// Six significant digits: more would pretend a precision that no run has.
+/// Rounds to six significant digits: no run is more precise.
 fn rounded(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;

@@ -14,21 +14,21 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The function that is called.
+/// The probed function.
 const LAUNCH: &str = "cuLaunchKernel";
-/// Where our probe is in it (`tests/workloads/accelerator.c`): behind a comparison of ten bytes, on a jump, which the
-/// kernel emulates.
+/// Offset of our probe (`tests/workloads/accelerator.c`): after a comparison of ten bytes, on a jump, which the kernel
+/// emulates.
 const PROBED_AT: u64 = 10;
 /// Launches of one window: a tenth of a second.
 const LAUNCHES: u32 = 20_000;
-/// No launch costs this much without a probe, and each does with one, nanoseconds.
+/// Nanoseconds that separate launches without a probe from those with one.
 const PROBED_NS: f64 = 100.0;
-/// Longest wait for a probe to be there.
+/// Maximum wait for a probe.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for tables and caches to fill.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// How many frames of each kind a launching stack has.
+/// Number of frames of each kind in a launching stack.
 #[derive(Clone, Copy)]
 struct StackDepth {
     python: u32,
@@ -52,7 +52,7 @@ pub(super) fn probed(launcher: &mut Launcher, mut alive: impl FnMut() -> Result<
     Ok(())
 }
 
-/// Nanoseconds of a launch beyond those without a probe, by window; and how long our program ran in it.
+/// Nanoseconds per launch above the unprobed cost, by window, and the run time of our program in it.
 fn ours(
     profilers: &Profilers,
     options: &Options,
@@ -77,19 +77,19 @@ fn ours(
     Ok((costs, (after.run_time_ns - before.run_time_ns) as f64 / runs))
 }
 
-/// The programs of a profiler that run at calls.
+/// The profiler's programs that run at calls.
 pub(super) fn at_calls(profiler: u32) -> Vec<ProgramStatistics> {
-    /// `kprobe` in the kernel's list of kinds, which those at functions in user space belong to.
+    /// The kernel's number of program type `kprobe`, which includes uprobes.
     const KPROBE: u32 = 2;
     let mut programs = programs(profiler);
     programs.retain(|program| program.kind == KPROBE);
-    // One may be open more than once.
+    // A program may be open more than once.
     programs.sort_unstable_by_key(|program| program.id);
     programs.dedup_by_key(|program| program.id);
     programs
 }
 
-/// The same under a probe at the same place whose program does nothing.
+/// The cost of an empty program at the same probe.
 fn empty(options: &Options) -> Result<Vec<f64>> {
     let mut launcher = workloads::launch_bound(1, 1)?;
     let without = launcher.native(LAUNCHES, 0)?;
@@ -100,7 +100,7 @@ fn empty(options: &Options) -> Result<Vec<f64>> {
     (0..options.runs).map(|_| Ok(launcher.native(LAUNCHES, 0)? - without)).collect()
 }
 
-/// Where a function of a library begins in its file.
+/// File offset of a library's function.
 fn offset_in(file: &Path, function: &str) -> Result<u64> {
     let bytes = std::fs::read(file)?;
     let library = object::File::parse(&*bytes)?;
@@ -111,7 +111,7 @@ fn offset_in(file: &Path, function: &str) -> Result<u64> {
     Ok(address - segment.address() + segment.file_range().0)
 }
 
-/// The same under a peer that only counts, at the function's entry, as it does by default.
+/// The cost of a peer that only counts, at the function's entry, which is its default.
 fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
     let mut launcher = workloads::launch_bound(1, 1)?;
     let without = launcher.native(LAUNCHES, 0)?;
@@ -140,7 +140,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -11,10 +11,10 @@ use super::profiler::Profilers;
 use crate::workloads::{self, Launcher};
 use anyhow::Result;
 
-/// What the loop is calibrated to, nanoseconds from launch to launch.
+/// Target time between launches, in nanoseconds.
 const PERIOD_NS: f64 = 100_000.0;
 
-/// Rounds of work before each launch that make the loop launch so often.
+/// Work rounds before each launch that give this launch rate.
 fn calibrated(launcher: &mut Launcher) -> Result<u32> {
     const TRIED: u32 = 100_000;
     let empty = launcher.python(1_000, 0)?;

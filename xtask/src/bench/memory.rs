@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Further processes of the same libraries.
+/// Number of additional processes with the same libraries.
 const FURTHER: usize = 4;
-/// Readings of one attachment, each after a window.
+/// Readings per attachment, one after each window.
 const READINGS: usize = 3;
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
@@ -39,7 +39,7 @@ fn of_one(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> {
         ));
     }
     let totals = readings.iter().map(|(_, resident, locked)| (resident + locked) / MIB).collect();
-    // The first reading still has what start-up needed.
+    // The first reading includes the cost of start-up.
     let (from, to) = (readings[readings.len() / 2 - 1], readings[readings.len() - 1]);
     let growth = (to.1 + to.2 - from.1 - from.2) / MIB / (to.0 - from.0) * 3600.0;
     Figure::new("memory", "torch attached, resident and locked", "MiB", totals)
@@ -53,8 +53,8 @@ fn of_one(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// The difference between one process and several, both attached in the same way. Without kernel frames: the symbols of
-/// the kernel, 5 MiB once for the machine, are there for a minute after the last kernel stack that was new.
+/// The difference between one process and several, attached in the same way. Without kernel frames: kernel symbols, 5
+/// MiB once per machine, stay in memory for a minute after the last new kernel stack.
 fn of_further(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> {
     let further: Vec<_> = (0..FURTHER).map(|_| workloads::torch()?.start()).collect::<Result<_>>()?;
     let more: Vec<_> =
@@ -76,7 +76,7 @@ fn of_further(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> 
     Ok(())
 }
 
-/// The least that a profiler held at the end of a window: what it needs now and then is not of a process.
+/// The minimum that a profiler held at the end of a window: temporary needs do not depend on the process.
 fn held(mut attached: RunningProfiler, options: &Options) -> Result<f64> {
     attached.sampling(1)?;
     let mut least = f64::INFINITY;
@@ -88,8 +88,8 @@ fn held(mut attached: RunningProfiler, options: &Options) -> Result<f64> {
     Ok(least)
 }
 
-/// A line of the profiler's status, bytes. `VmRSS` is all that is resident; `RssFile` the part of it that are pages of
-/// files, its own program among them: the kernel has them once, however many processes map them.
+/// A line of the profiler's status in bytes. `VmRSS` is all resident memory; `RssFile` is its file-backed part,
+/// including the program itself: the kernel holds those pages once, however many processes map them.
 fn in_status(attached: &RunningProfiler, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", attached.pid()))?;
     let line = status

@@ -146,17 +146,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How much the compiler optimizes.
+/// Optimization profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// What the README's command builds.
+    /// Built by the README's command.
     Release,
-    /// What is handed out, and what figures are promised of: optimized across crates, too.
+    /// Distributed builds, for which the figures are promised: with optimization across crates.
     Dist,
 }
 
 impl Profile {
-    /// As cargo calls it, and the folder of what it builds.
+    /// Cargo's name of the profile, and its output folder.
     fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -165,7 +165,7 @@ impl Profile {
     }
 }
 
-/// Builds what users run; the path of the program.
+/// Builds the product; returns the program's path.
 pub(crate) fn product(profile: Profile) -> Result<PathBuf> {
     setup::run(&setup::Options { yes: true, tests: true })?;
     sh::step(
@@ -176,7 +176,7 @@ pub(crate) fn product(profile: Profile) -> Result<PathBuf> {
     Ok(sh::target_dir().join(profile.name()).join("deepctx-bpf"))
 }
 
-/// The kernel's statistics and other people's processes are root's; building is not.
+/// Runs this program again as root, for the kernel's statistics and other users' processes; building needs no root.
 fn again_as_root(ours: &std::path::Path) -> Result<()> {
     sh::step("go on as root", "attaching and the kernel's statistics need it");
     let mut command = sh::own_program_as_root()?;

@@ -17,10 +17,10 @@ use crate::workloads;
 
 /// Steps of one window: a fifth of a second.
 const STEPS: u32 = 2_000;
-/// Until the probes are in a library of half a gigabyte.
+/// Time until the probes are attached in a library of half a gigabyte.
 const PLACING: Duration = Duration::from_secs(5);
 
-/// What is measured: its name, the options, and the target.
+/// Modes to measure: name, options, and target.
 const MODES: [(&str, &[&str], f64); 11] = [
     ("operators from stacks alone", &["--context", "python,native,kernel"], 1.01),
     ("the same without native frames", &["--context", "python,kernel", "--probe", "operators"], 1.01),
@@ -54,21 +54,21 @@ const MODES: [(&str, &[&str], f64); 11] = [
     ),
 ];
 
-/// The probes are duty-cycled: a measurement must span several duty windows.
+/// With a budget, probes are duty-cycled: a measurement must span several duty windows.
 const BUDGET: &str = "--probe-budget";
-/// Windows measured one after the other that make one where the probes are duty-cycled: half a minute.
+/// Consecutive windows that form one measurement of duty-cycled probes: half a minute.
 const OF_TURNS: u32 = 150;
 
-/// What the kernel counted at the probes of one step.
+/// Kernel counts at the probes of one step.
 #[derive(Clone, Copy, Default)]
 struct ProbeTotals {
     traps: f64,
-    /// In our programs; what a trap takes besides is the kernel's.
+    /// Time in our programs; the rest of a trap is the kernel's.
     program_ns: f64,
 }
 
 impl ProbeTotals {
-    /// In a window of its own: counting takes time too.
+    /// Measures in a separate window, because counting takes time too.
     fn of(program: &mut Dialogue, profiler: u32) -> Result<Self> {
         let _on = StatisticsGuard::new()?;
         let before = at_calls(profiler);
@@ -82,7 +82,7 @@ impl ProbeTotals {
     }
 }
 
-/// Nanoseconds of a step.
+/// Nanoseconds per step.
 fn step(program: &mut Dialogue, what: &str) -> Result<f64> {
     program.ask(&format!("{what} {STEPS}"))
 }
@@ -122,7 +122,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     }
     for ((case, _, most), (ratios, at_probes)) in MODES.iter().zip(modes) {
         let ProbeTotals { traps, program_ns } = at_probes.unwrap_or_default();
-        // What remains if our programs took no time: nothing that is probed in this way costs less.
+        // The remainder if our programs took no time: a lower bound for any such probe.
         let floor = median(&ratios) - program_ns / step_ns;
         let mut figure = Figure::new("operator-cost", *case, "ratio", ratios)
             .target(Target::AtMost(*most))

@@ -11,10 +11,10 @@ use crate::workloads::{self, RunningProgram, Window};
 use anyhow::Result;
 use std::time::Duration;
 
-/// Time from the start of a profiler until it is taken to be attached.
+/// Time after a profiler's start until it counts as attached.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Work done per second in a window.
+/// Work per second in a window.
 #[derive(Clone, Copy)]
 struct Speed {
     by_cpu: f64,
@@ -33,7 +33,7 @@ impl Speed {
     }
 }
 
-/// A window with the profiler.
+/// Measures a window with the profiler.
 fn profiled(
     workload: &mut RunningProgram,
     profilers: &Profilers,
@@ -60,14 +60,14 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     for round in 1..=options.runs {
         for (kind, (by_cpu, by_wall)) in kinds.iter().zip(&mut ratios) {
             let with = profiled(&mut workload, profilers, *kind, options);
-            // The machine's own speed drifts: what is compared is the mean of the windows before and after.
+            // The machine's speed drifts, so compare with the mean of the windows before and after.
             let after = alone(&mut workload)?;
             match with {
                 Ok(with) => {
                     by_cpu.push((before.by_cpu + after.by_cpu) / 2.0 / with.by_cpu);
                     by_wall.push((before.by_wall + after.by_wall) / 2.0 / with.by_wall);
                 }
-                // A peer that cannot do the job is no reason to give up on our own figure.
+                // A failing peer does not invalidate our own figure.
                 Err(error) if *kind != Kind::Ours => eprintln!("    note: {}: {error:#}", kind.name()),
                 Err(error) => return Err(error),
             }

@@ -12,7 +12,7 @@ use anyhow::Result;
 use serde_json::json;
 use std::time::Duration;
 
-/// Frames of each stack.
+/// Stack depth in frames.
 const DEPTH: u32 = 200;
 const FREQUENCY: u32 = 999;
 /// How long the reader is stopped.

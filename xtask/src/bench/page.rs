@@ -17,17 +17,17 @@ use super::Options;
 use super::figure::{Figure, Target, median};
 use crate::sh;
 
-/// Events of the trace: as many as a page holds.
+/// Events of the trace: the page's maximum.
 const EVENTS: u64 = 1_000_000;
 const THREADS: u64 = 8;
-/// Launches of a step.
+/// Launches per step.
 const STEP: u64 = 500;
-/// Windows, in pixels.
+/// Window sizes in pixels.
 const WINDOWS: [(u32, u32); 2] = [(1280, 900), (3840, 2160)];
 /// Prefix of a result on the console.
 const MARK: &str = "measured ";
 
-/// Zooms from the whole run to one kernel, moves along, and zooms out again: one step in each frame.
+/// Zooms from the whole run to one kernel, pans, and zooms out again, one move per frame.
 const MOVES: &str = r#"<script>
 (async () => {
   state.tab = "timeline";
@@ -88,7 +88,7 @@ impl BrowserRun {
     }
 }
 
-/// Frames of a page with a million events, its size, and how long it takes to open.
+/// Measures the frame times of a page with a million events, its size, and its time to open.
 pub(super) fn run(profiler: &Path, options: &Options) -> Result<()> {
     let folder = sh::target_dir().join("bench/page");
     std::fs::create_dir_all(&folder)?;
@@ -121,7 +121,7 @@ pub(super) fn run(profiler: &Path, options: &Options) -> Result<()> {
 
 fn print(runs: &[BrowserRun], window: &str) {
     let each = |figure: &dyn Fn(&BrowserRun) -> f64| runs.iter().map(figure).collect::<Vec<f64>>();
-    // A screen that shows sixty frames a second shows one each 16.7 ms.
+    // A 60 Hz screen shows a frame every 16.7 ms.
     let frame = each(&|run| percentile(&run.frames, 50.0));
     Figure::new("page", format!("a frame while zooming and moving, {window}"), "ms", frame)
         .target(Target::AtMost(16.8))
@@ -146,7 +146,7 @@ fn percentile(values: &[f64], percent: f64) -> f64 {
     values.get(place as usize).copied().unwrap_or(f64::NAN)
 }
 
-/// What the script in the page says, with the browser's own clock: nothing is drawn faster than a screen shows it.
+/// Results of the page's script, with the browser's own clock: frames are limited by the screen's refresh rate.
 fn in_browser(page: &Path, width: u32, height: u32) -> Result<BrowserRun> {
     let browser: PathBuf = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
         .iter()
@@ -169,7 +169,7 @@ fn in_browser(page: &Path, width: u32, height: u32) -> Result<BrowserRun> {
     for line in BufReader::new(said).lines() {
         let line = line?;
         if let Some((_, rest)) = line.split_once(MARK) {
-            // The console's line continues with the place of the call.
+            // The console appends the location of the call.
             let end = rest.rfind('}').map_or(rest.len(), |end| end + 1);
             found = BrowserRun::of(&serde_json::from_str(&rest[..end])?);
             break;
@@ -180,23 +180,23 @@ fn in_browser(page: &Path, width: u32, height: u32) -> Result<BrowserRun> {
     found.context("the page said nothing")
 }
 
-/// A trace on its way to a file.
+/// A trace being written to a file.
 struct TraceDraft<W> {
     out: W,
     left: u64,
-    /// For differences between lengths; no two runs differ.
+    /// State for variation of lengths; the same in every run.
     random: u64,
 }
 
 impl<W: Write> TraceDraft<W> {
-    /// Between half a length and one and a half of it.
+    /// Between 0.5 and 1.5 of a length.
     fn about(&mut self, length: u64) -> u64 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         length / 2 + (self.random >> 33) % length
     }
 
-    /// An event of a thread, with `args`.
+    /// Adds a thread's event, with `args`.
     fn host(
         &mut self,
         kind: &str,
@@ -224,7 +224,7 @@ impl<W: Write> TraceDraft<W> {
     }
 }
 
-/// A trace of eight threads with Python functions, operators and launches, each with a stream.
+/// Writes a trace of eight threads with Python functions, operators and launches, each with a stream.
 fn write_trace(path: &Path) -> Result<()> {
     let mut made = TraceDraft { out: BufWriter::new(File::create(path)?), left: EVENTS, random: 1 };
     writeln!(made.out, "{{\"traceEvents\":[{{\"ph\":\"M\"}}")?;

@@ -11,31 +11,31 @@ use crate::workloads::{self, Functions, RunningProgram, Window};
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
-/// Time from the start of a profiler until it is taken to be attached.
+/// Time after a profiler's start until it counts as attached.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Cost of a sample, microseconds.
+/// Cost per sample in microseconds.
 struct Cost {
     /// CPU time of the profiler's process.
     profiler: f64,
-    /// Time by which the program falls behind.
+    /// Slowdown of the program.
     program: f64,
-    /// Of that, time in our program in the kernel, where samples of other processes are turned away, too.
+    /// Part of that in our kernel program, which also filters samples of other processes.
     kernel: Option<f64>,
-    /// Samples taken in the window.
+    /// Samples in the window.
     samples: f64,
 }
 
-/// One number of a cost.
+/// Selects one number of a cost.
 type Part = fn(&Cost) -> f64;
 
-/// Nanoseconds of wall time for one iteration.
+/// Nanoseconds of wall time per iteration.
 fn pace(window: &Window) -> f64 {
     let Window { first, last } = window;
     (last.wall_ns - first.wall_ns) as f64 / (last.iterations - first.iterations) as f64
 }
 
-/// CPU time of all threads of a process that still run, nanoseconds.
+/// CPU time of all live threads of a process, in nanoseconds.
 fn cpu_ns(pid: u32) -> Result<u64> {
     let of = |task: std::fs::DirEntry| -> Option<u64> {
         std::fs::read_to_string(task.path().join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
@@ -43,7 +43,7 @@ fn cpu_ns(pid: u32) -> Result<u64> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten().filter_map(of).sum())
 }
 
-/// Samples in folded stacks.
+/// Number of samples in folded stacks.
 fn folded(text: &str) -> f64 {
     text.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
@@ -71,12 +71,12 @@ fn cost(
     attached.finish()?;
     let nominal = f64::from(options.freq);
     let rate = match kind {
-        // A timer of the CPU takes one in each period that the program uses.
+        // A CPU timer takes one sample per period of the program's CPU time.
         Kind::Ours => {
             nominal * (seen.last.cpu_ns - seen.first.cpu_ns) as f64
                 / (seen.last.wall_ns - seen.first.wall_ns) as f64
         }
-        // It says at the end how many it took. Those of the first seconds count for the window, in its favour.
+        // It reports its number of samples at the end. Those of the first seconds count for the window, in its favor.
         _ => {
             let text = std::fs::read_to_string(profilers.file("py-spy.txt"))?;
             (folded(&text) / elapsed).min(nominal)
@@ -107,7 +107,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
                     costs.push(cost);
                     before = after;
                 }
-                // A peer that cannot do the job is no reason to give up on our own figure.
+                // A failing peer does not invalidate our own figure.
                 Err(error) if *kind != Kind::Ours => eprintln!("    note: {}: {error:#}", kind.name()),
                 Err(error) => return Err(error),
             }

@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Attaching to a big process on a busy machine may take this long; later than that is a fault.
+/// Attaching to a large process on a busy machine may take this long; longer times are failures.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A program that samples another one.
+/// A profiler that samples another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// deepctx-bpf.
     Ours,
     /// py-spy with native frames.
     PySpy,
-    /// py-spy as most people run it: Python frames only.
+    /// py-spy in its most common use: Python frames only.
     PySpyPython,
-    /// perf, user stacks copied and unwound later.
+    /// perf with user stacks copied and unwound later.
     PerfDwarf,
-    /// perf, frame pointers only.
+    /// perf with frame pointers only.
     PerfFramePointer,
 }
 
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// Where the profilers are.
+/// Paths of the profilers.
 pub(super) struct Profilers {
     pub(super) ours: PathBuf,
     py_spy: Option<PathBuf>,
@@ -74,19 +74,19 @@ impl Profilers {
         self.folder.join(name)
     }
 
-    /// Starts a profiler on a process, to run until it is dropped.
+    /// Starts a profiler on a process; it runs until dropped.
     pub(super) fn attach(&self, kind: Kind, pid: u32, frequency: u32) -> Result<RunningProfiler> {
         self.start(kind, self.command(kind, pid, frequency)?)
     }
 
-    /// Our own profiler with more options.
+    /// Starts our own profiler with additional options.
     pub(super) fn attach_with(&self, pid: u32, frequency: u32, more: &[&str]) -> Result<RunningProfiler> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;
         command.args(more);
         self.start(Kind::Ours, command)
     }
 
-    /// Our own profiler on the whole machine, with segments as often as users have them.
+    /// Starts our own profiler on the whole machine, with segments at the usual interval.
     pub(super) fn attach_to_machine(&self, profile: &Path, frequency: u32) -> Result<RunningProfiler> {
         let mut command = Command::new(&self.ours);
         command
@@ -95,7 +95,7 @@ impl Profilers {
         self.start(Kind::Ours, command)
     }
 
-    /// Our own profiler, verbose.
+    /// Starts our own profiler in verbose mode.
     pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<RunningProfiler> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;
         command.arg("-v");
@@ -142,7 +142,7 @@ impl Profilers {
     }
 }
 
-/// A profiler at work; ended like a user would end it when this value goes.
+/// A running profiler; dropping it sends the signal that a user would.
 pub(super) struct RunningProfiler {
     child: Child,
     kind: Kind,
@@ -154,7 +154,7 @@ impl RunningProfiler {
         self.child.id()
     }
 
-    /// Fails when the profiler has ended, with what it said.
+    /// Fails with the profiler's output if it has ended.
     pub(super) fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -168,7 +168,7 @@ impl RunningProfiler {
     /// Waits until our sampler has run at least `count` times.
     pub(super) fn sampling(&mut self, count: u64) -> Result<()> {
         let begin = Instant::now();
-        // The kernel counts runs only with this.
+        // The kernel counts runs only while statistics are on.
         let _on = StatisticsGuard::new()?;
         while sampler(self.pid()).is_none_or(|sampler| sampler.runs < count) {
             self.alive()?;
@@ -184,12 +184,12 @@ impl RunningProfiler {
         sh::output(Command::new("kill").args(["-s", name, &self.pid().to_string()])).map(drop)
     }
 
-    /// Where it writes what it says.
+    /// Path of its output.
     pub(super) fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Ends it as Ctrl-C would and waits; its exit code.
+    /// Ends it as Ctrl-C would and waits; returns its exit code.
     pub(super) fn finish(mut self) -> Result<Option<i32>> {
         self.signal("INT")?;
         Ok(self.child.wait()?.code())
@@ -204,7 +204,7 @@ impl Drop for RunningProfiler {
     }
 }
 
-/// What the kernel counts for one loaded program.
+/// The kernel's statistics of one loaded program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProgramStatistics {
     pub(super) id: u32,
@@ -214,17 +214,17 @@ pub(super) struct ProgramStatistics {
     pub(super) verified_instructions: u64,
 }
 
-/// Number of the program type `perf_event` in the kernel's list.
+/// The kernel's number of program type `perf_event`.
 const PERF_EVENT: u32 = 7;
 
-/// All programs that a process holds open.
+/// All programs that a process has open.
 pub(super) fn programs(pid: u32) -> Vec<ProgramStatistics> {
     let Ok(folder) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return Vec::new() };
     let texts = folder.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
     texts.filter_map(|text| parse(&text)).collect()
 }
 
-/// The program at the timer: of its kind, the one that runs most.
+/// The timer's program: the one of its type that runs most.
 pub(super) fn sampler(pid: u32) -> Option<ProgramStatistics> {
     programs(pid).into_iter().filter(|program| program.kind == PERF_EVENT).max_by_key(|program| program.runs)
 }
@@ -243,7 +243,7 @@ fn parse(text: &str) -> Option<ProgramStatistics> {
     })
 }
 
-/// Locked memory of all maps and programs that a process holds open, bytes.
+/// Locked memory of all maps and programs that a process has open, in bytes.
 pub(super) fn locked_bytes(pid: u32) -> u64 {
     let Ok(folder) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return 0 };
     let texts = folder.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
@@ -254,11 +254,11 @@ pub(super) fn locked_bytes(pid: u32) -> u64 {
             .or_else(|| value("prog_id:").map(|id| format!("program {id}")))?;
         Some((id, value("memlock:")?.parse().ok()?))
     };
-    // The same map may be open more than once.
+    // A map may be open more than once.
     texts.filter_map(locked).collect::<std::collections::BTreeMap<_, _>>().values().sum()
 }
 
-/// Keeps the kernel's statistics on BPF run time switched on.
+/// Keeps the kernel's BPF run time statistics on.
 pub(super) struct StatisticsGuard {
     before: String,
 }

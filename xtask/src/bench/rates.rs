@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Files with fewer rows say nothing about a rate.
+/// Minimum rows of a file for a meaningful rate.
 const ROWS_MIN: f64 = 100_000.0;
 /// Samples of one run of the pipeline.
 const SAMPLES: u32 = 1_000_000;
 
-/// Builds an example as what is handed out is built, and gives its path.
+/// Builds an example with the `dist` profile and returns its path.
 pub(super) fn example(package: &str, name: &str) -> Result<PathBuf> {
     sh::run(sh::command("cargo").args([
         "build",
@@ -32,7 +32,7 @@ pub(super) fn example(package: &str, name: &str) -> Result<PathBuf> {
     Ok(sh::target_dir().join("dist/examples").join(name))
 }
 
-/// The numbers at the beginning of each line, and what follows them.
+/// The numbers at the start of each line, and the rest of the line.
 pub(super) fn lines(text: &str, numbers: usize) -> Result<Vec<(Vec<f64>, String)>> {
     let parse = |line: &str| -> Option<(Vec<f64>, String)> {
         let mut words = line.splitn(numbers + 1, ' ');
@@ -43,7 +43,7 @@ pub(super) fn lines(text: &str, numbers: usize) -> Result<Vec<(Vec<f64>, String)
     text.lines().map(|line| parse(line).with_context(|| format!("cannot read the line {line:?}"))).collect()
 }
 
-/// Rows per second of `UnwindTable::from_elf` on one core, for each big library that is installed.
+/// Rows per second of `UnwindTable::from_elf` on one core, for each large installed library.
 pub(super) fn unwind_rows(options: &Options) -> Result<()> {
     let program = example("deepctx-symbolizer", "unwind_rows")?;
     let mut files = workloads::libraries();
@@ -88,10 +88,10 @@ pub(super) fn pipeline(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Nodes of the big tree.
+/// Nodes of the large tree.
 const NODES: u32 = 1_000_000;
 
-/// A tree with a million nodes: redraw, fold to text beside inferno, write to disk.
+/// A tree with a million nodes: redraw, fold to text (compared with inferno), write to disk.
 pub(super) fn tree(options: &Options) -> Result<()> {
     let program = example("deepctx-storage", "tree_rate")?;
     let folder = sh::target_dir().join("bench");
@@ -111,7 +111,7 @@ pub(super) fn tree(options: &Options) -> Result<()> {
         .note("inferno_stacks_per_second", median(&inferno))
         .note("text_bytes_per_second", median(&each(|run| run[3] / run[4])))
         .print();
-    // Rows as they are before encoding: a smaller file of the same rows is no slower store.
+    // Bytes before encoding: a smaller file of the same rows does not mean a slower store.
     Figure::new("tree", "write to disk", "MB/s", each(|run| run[8] / run[6] / 1e6))
         .target(Target::AtLeast(200.0))
         .note("row_bytes", median(&each(|run| run[8])))

@@ -59,7 +59,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let per_million = |bytes: u64, samples: f64| vec![bytes as f64 / samples];
     let length = |path: &Path| fs::metadata(path).map(|found| found.len());
     let folder: u64 = fs::read_dir(&profile)?.map(|entry| Ok(entry?.metadata()?.len())).sum::<Result<_>>()?;
-    // A byte for each sample is a megabyte for a million of them.
+    // A byte per sample is a megabyte per million samples.
     Figure::new("recording", "size on disk of a million samples", "MB", per_million(folder, samples))
         .peer("perf.data, frame pointers", &per_million(length(&recorded)?, of_perf))
         .peer("pprof", &per_million(length(&pprof)?, samples))
@@ -77,7 +77,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How long a command takes that must end well.
+/// Duration of a command, which must succeed.
 fn seconds(command: &mut Command) -> Result<f64> {
     let start = Instant::now();
     let status = command.status().with_context(|| format!("cannot start `{}`", sh::words(command)))?;
@@ -87,7 +87,7 @@ fn seconds(command: &mut Command) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Samples in perf's text: their heads begin at the margin.
+/// Samples in perf's text: their headers are not indented.
 fn samples_in(script: &str) -> f64 {
     script.lines().filter(|line| line.starts_with(|c: char| !c.is_whitespace())).count() as f64
 }

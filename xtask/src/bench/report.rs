@@ -21,14 +21,14 @@ pub(super) struct Stage {
     pub(super) gaps: BTreeMap<String, u64>,
 }
 
-/// The account that a capture gives.
+/// The `report` of a capture.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) stages: Vec<Stage>,
 }
 
 impl Report {
-    /// Asks the program about a profile.
+    /// Runs `report` on a profile.
     pub(super) fn of(program: &Path, profile: &Path) -> Result<Self> {
         let mut report = Command::new(program);
         report.arg("report").arg(profile).args(["--format", "json"]);
@@ -50,14 +50,14 @@ impl Report {
             .with_context(|| format!("the ledger has no stage {name}"))
     }
 
-    /// Samples whose user stack was to be walked, and how many of these walks did not reach the thread's start.
+    /// Samples whose user stack was to be walked, and the walks that did not reach the thread's start, by reason.
     pub(super) fn walked_and_cut(&self) -> Result<(u64, BTreeMap<String, u64>)> {
         let resolve = self.stage("resolve")?;
         let cut = NATIVE_GAPS.iter().filter_map(|key| Some(((*key).to_owned(), *resolve.gaps.get(*key)?)));
         Ok((resolve.kept, cut.collect()))
     }
 
-    /// Where the ledger does not add up; empty when it does.
+    /// Imbalances of the ledger; empty when it adds up.
     pub(super) fn imbalances(&self) -> Vec<String> {
         let mut found = Vec::new();
         for stage in &self.stages {
@@ -80,7 +80,7 @@ impl Report {
     }
 }
 
-/// Reasons for which a native walk is cut short.
+/// Reasons for truncated native walks.
 const NATIVE_GAPS: [&str; 16] = [
     "unknown-process",
     "no-mapping",
@@ -129,7 +129,7 @@ pub(super) fn folded(program: &Path, profile: &Path) -> Result<Vec<(String, u64)
     Ok(stacks)
 }
 
-/// The outermost frame that was walked below each gap, with the gap's reason, most frequent first.
+/// The outermost walked frame below each gap, with the gap's reason, most frequent first.
 pub(super) fn blamed(stacks: &[(String, u64)]) -> Vec<(String, u64)> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for (stack, n) in stacks {

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 /// Length of one window.
 const WINDOW: Duration = Duration::from_secs(2);
-/// How often our own events come. What is counted are others beside them, of the workload's thread alone: what samples
-/// of other processes cost cannot be subtracted where a busy machine has more of them than of the workload.
+/// Frequency of our own events. The measured events are additional ones, of the workload's thread alone: the cost of
+/// other processes' samples could not be subtracted on a machine where they outnumber the workload's.
 const OWN_HZ: u32 = 1;
 
-/// What a sample of somebody else costs until it is turned away, nanoseconds.
+/// Nanoseconds until a sample of another process is rejected.
 fn turned_away(profilers: &Profilers, options: &Options) -> Result<f64> {
     let mut workload = workloads::cpu_bound(1, 1, Functions::Recursive)?.start()?;
-    // We are the target, without the workload, which is our child.
+    // We are the target, without our child, the workload.
     let mut attached = profilers.attach_with(std::process::id(), OWN_HZ, &["--no-children"])?;
     attached.sampling(1)?;
     let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
@@ -34,34 +34,34 @@ struct Stack {
     python: u32,
     native: u32,
     functions: Functions,
-    /// Frames to be recorded.
+    /// Frames to record.
     context: &'static [&'static str],
 }
 
 const WHOLE: &[&str] = &["--context", "python,native,kernel"];
 const WITHOUT_NATIVE: &[&str] = &["--context", "python,kernel", "--probe", "operators"];
 
-/// Cost of a sample of a stack, nanoseconds: one value per window.
+/// Nanoseconds per sample of a stack: one value per window.
 fn cost(profilers: &Profilers, options: &Options, stack: Stack) -> Result<Vec<f64>> {
     let mut workload = workloads::cpu_bound(stack.python, stack.native, stack.functions)?.start()?;
     let mut attached = profilers.attach_with(workload.pid(), OWN_HZ, stack.context)?;
     attached.sampling(1)?;
     let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
     let beside = Companion::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
-    // The first samples come while tables are still being loaded.
+    // The first samples arrive while tables are still being loaded.
     mean_ns(&mut workload, beside, attached.pid())?;
     let costs = (0..options.runs).map(|_| mean_ns(&mut workload, beside, attached.pid())).collect();
     attached.alive()?;
     costs
 }
 
-/// What a sample is made of: each as it was in one window after the other.
+/// The parts of a sample's cost, in consecutive windows.
 #[derive(Default)]
 struct Parts {
     raw: Vec<f64>,
     /// An empty program on the same event of the same thread.
     empty: Vec<f64>,
-    /// The same walk at once again, when all that it reads is in the caches.
+    /// The same walk repeated immediately, with warm caches.
     again: Vec<f64>,
 }
 
@@ -74,7 +74,7 @@ impl Parts {
         let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
         let ours = |times| Companion::Loaded { pid, frequency, program, times };
         let mut parts = Self::default();
-        // The first samples come while tables are still being loaded.
+        // The first samples arrive while tables are still being loaded.
         mean_ns(&mut workload, ours(1), attached.pid())?;
         for _ in 0..runs {
             let raw = mean_ns(&mut workload, ours(1), attached.pid())?;
@@ -109,7 +109,7 @@ impl Parts {
     }
 }
 
-/// What a run of a profiler's sampler takes while something stands beside it.
+/// Run time of a profiler's sampler while a companion runs.
 fn mean_ns(workload: &mut RunningProgram, what: Companion<'_>, profiler: u32) -> Result<f64> {
     let before = sampler(profiler).context("our sampler is not loaded")?;
     let _beside = beside(what)?;
@@ -119,7 +119,7 @@ fn mean_ns(workload: &mut RunningProgram, what: Companion<'_>, profiler: u32) ->
     Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
 }
 
-/// Frequencies at which parts are measured, with what a sample may take above an empty program.
+/// Frequencies of the measurement of parts, with the limit of a sample's cost above an empty program.
 const ABOVE_EMPTY: [(u32, f64); 2] = [(99, 8000.0), (999, 4500.0)];
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
@@ -175,7 +175,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     verified(profilers, options)
 }
 
-/// How much work the kernel's verifier had with each program.
+/// The kernel verifier's work per program.
 fn verified(profilers: &Profilers, options: &Options) -> Result<()> {
     let workload = workloads::cpu_bound(1, 1, Functions::Recursive)?.start()?;
     let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;

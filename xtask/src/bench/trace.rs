@@ -13,13 +13,13 @@ use super::figure::{Figure, Target, median};
 use super::rates::{example, lines};
 use crate::{sh, validators};
 
-/// Events that are written.
+/// Number of events to write.
 const WRITTEN: u64 = 10_000_000;
-/// Events whose tables are made.
+/// Number of events for the tables.
 const LOOKED_INTO: u64 = 1_000_000;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Runs of one way of `trace_rate`: events, seconds, bytes on disk, peak of memory.
+/// Runs one mode of `trace_rate`: events, seconds, bytes on disk, peak memory.
 fn measured(
     program: &Path,
     runs: usize,
@@ -39,7 +39,7 @@ fn each(runs: &[[f64; 4]], figure: impl Fn(&[f64; 4]) -> f64) -> Vec<f64> {
     runs.iter().map(figure).collect()
 }
 
-/// Events per second written and read back, their bytes, and the memory of it.
+/// Events written and read back per second, their size, and the memory use.
 pub(super) fn run(options: &Options) -> Result<()> {
     let program = example("deepctx-analysis", "trace_rate")?;
     let folder = sh::target_dir().join("bench/trace");
@@ -84,7 +84,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     import(&program, options)
 }
 
-/// The largest trace of another tool, in the folder that `DEEPCTX_TRACES` names.
+/// The largest trace of another tool in the folder `DEEPCTX_TRACES`.
 fn import(program: &Path, options: &Options) -> Result<()> {
     let Some(folder) = std::env::var_os("DEEPCTX_TRACES") else {
         eprintln!("import is not measured: DEEPCTX_TRACES names no folder of traces");
@@ -103,7 +103,7 @@ fn import(program: &Path, options: &Options) -> Result<()> {
         .note("bytes", size(&largest))
         .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)));
     peers.beside(figure, Peer::HtaImport, &file).print();
-    // Theirs is the critical path of the first step alone, ours every table of all steps.
+    // Theirs is the critical path of the first step alone; ours is every table of all steps.
     let tables = measured(program, options.runs, &["tables", &file], || Ok(()))?;
     let case = format!("all tables of {name}; peer: one critical path");
     let figure = Figure::new("trace", case, "s", each(&tables, |run| run[1]))
@@ -120,7 +120,7 @@ fn import(program: &Path, options: &Options) -> Result<()> {
     Ok(std::fs::remove_file(packets)?)
 }
 
-/// What another tool is asked to do with a file.
+/// What another tool does with a file.
 #[derive(Clone, Copy)]
 enum Peer {
     HtaImport,
@@ -129,7 +129,7 @@ enum Peer {
 }
 
 impl Peer {
-    /// The environment of Python that it is in, its word for the script, and what it is called.
+    /// Its Python environment, the script's argument, and its display name.
     const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::HtaImport => ("traces", "import", "hta"),
@@ -139,7 +139,7 @@ impl Peer {
     }
 }
 
-/// Other tools, once each: they take a hundred times as long. Without them, only our figures are shown.
+/// Other tools, run once each: they take a hundred times as long. Without them, only our figures are shown.
 struct Peers {
     environments: Result<PathBuf>,
     script: PathBuf,
@@ -151,7 +151,7 @@ impl Peers {
         Self { environments: validators::fetch_python(), script }
     }
 
-    /// Our figure, and what the other tool takes for its part.
+    /// Our figure with the other tool's time.
     fn beside(&self, figure: Figure, peer: Peer, file: &str) -> Figure {
         match self.ask(peer, file) {
             Ok(run) => figure

@@ -16,7 +16,7 @@ use crate::{sh, sim, workloads};
 
 /// Launches per second of the traced program.
 const RATE: &str = "50000";
-/// Ways to run below the profiler, with their words.
+/// Modes of the profiler, with their options.
 const CASES: [(&str, &[&str]); 5] = [
     ("without a trace", &[]),
     ("launches", &["--trace", "10m", "--trace-level", "launches"]),
@@ -25,8 +25,8 @@ const CASES: [(&str, &[&str]); 5] = [
     ("calls, 100 stacks/s", &["--trace", "10m", "--trace-level", "calls", "--launch-stacks", "100/s"]),
 ];
 
-/// How much slower a program gets that launches fifty thousand times a second on the simulated device. Runs of all ways
-/// alternate, so that a busy machine disturbs all alike.
+/// Slowdown of a program with fifty thousand launches per second on the simulated device. Runs of all modes alternate,
+/// so that other load affects all equally.
 pub(super) fn run(profiler: &Path, options: &Options) -> Result<()> {
     sim::run()?;
     let bench = Bench {
@@ -85,16 +85,16 @@ struct Bench<'b> {
 /// One run of the program.
 #[derive(Default)]
 struct Run {
-    /// Time of the program for each of its launches.
+    /// Wall time per launch.
     wall_ns: f64,
     cpu_ns: f64,
-    /// Kernels that it launched, by its own account.
+    /// Kernels launched, by the program's own count.
     launched: f64,
     /// Kernels in the trace.
     kernels: f64,
-    /// Records of kernels that are counted as lost, by any reason.
+    /// Kernel records counted as lost, for any reason.
     lost: f64,
-    /// Bytes of the trace on disk.
+    /// Size of the trace on disk in bytes.
     bytes: f64,
 }
 
@@ -132,14 +132,14 @@ impl Bench<'_> {
         })
     }
 
-    /// What a command says of the profile, as JSON.
+    /// A command's JSON output for the profile.
     fn said(&self, words: &[&str]) -> Result<Value> {
         let mut command = Command::new(self.profiler);
         command.args(words).arg(&self.output).args(["--format", "json"]);
         Ok(serde_json::from_str(&sh::output(&mut command)?)?)
     }
 
-    /// Runs the program, below a profiler or alone.
+    /// Runs the program, under a profiler or alone.
     fn launched(&self, mut command: Command, words: &[&str]) -> Result<Run> {
         let libraries = sim::folder().join("cuda13");
         command.arg(format!("LD_LIBRARY_PATH={}", libraries.display())).arg(&self.program);
@@ -165,12 +165,12 @@ impl Bench<'_> {
     }
 }
 
-/// Why events that were seen are not in a trace.
+/// Reasons why recorded events are missing in a trace.
 const LOST: [&str; 4] =
     ["trace-queue-full", "trace-writer-behind", "trace-without-times", "trace-unreadable"];
 
-/// Kernels that never came to the trace, as the ledger has them: of launches that came, those without an activity; of
-/// calls that were lost, all but those whose kernel came without them. Calls that launch nothing may be among these.
+/// Kernels that never reached the trace, by the ledger: received launches without an activity, and lost calls except
+/// those whose kernel arrived without them. Lost calls may include some that launch nothing.
 fn lost_before_the_trace(report: &Value) -> u64 {
     let stages = report["ledger"].as_array().map_or(&[][..], Vec::as_slice);
     let of = |key: &str| -> u64 { stages.iter().map(|stage| number(&stage["gaps"][key])).sum() };

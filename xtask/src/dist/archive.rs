@@ -8,12 +8,12 @@ use crate::sh;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
-/// How much time is spent on making an archive small.
+/// Compression effort.
 #[derive(Clone, Copy)]
 pub(super) enum Effort {
-    /// For what is handed out.
+    /// For distribution.
     Usual,
-    /// For what is thrown away again.
+    /// For temporary archives.
     Least,
 }
 
@@ -27,7 +27,7 @@ impl Effort {
     }
 }
 
-/// Packs a folder as `STEM.tar.xz`, all of it below a folder `STEM`.
+/// Packs a folder as `STEM.tar.xz`, with everything below a folder `STEM`.
 pub(super) fn make(folder: &Path, stem: &str, effort: Effort, output: &Path) -> Result<PathBuf> {
     let path = output.join(format!("{stem}.tar.xz"));
     sh::run(
@@ -36,7 +36,7 @@ pub(super) fn make(folder: &Path, stem: &str, effort: Effort, output: &Path) -> 
             .args(["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"])
             .arg(format!("--mtime=@{}", epoch()?))
             .arg(format!("--transform=s,^\\.,{stem},"))
-            // One thread: the blocks of several depend on how many there are.
+            // One thread, because with several, the blocks depend on their number.
             .arg(format!("--use-compress-program=xz -{} -T1", effort.level()))
             .args(["--create", "--file"])
             .arg(&path)

@@ -18,29 +18,28 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What zig's linker needs.
+/// Tools of zig's linker.
 const TOOLS: &[&str] = &["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
-/// What is linked in, as Debian packs it.
+/// Statically linked libraries, as Debian packages.
 const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
-/// Loaded by other programs: the collector and the Python module.
+/// Libraries loaded by other programs: the collector and the Python module.
 const LOADED: [&str; 2] = ["deepctx-collector", "deepctx-python"];
 
-/// What of zstd is left out, half of its code: tables are written at its levels 1 to 3, for which it has the fast
-/// strategies; where it would take a slower one, as for few bytes at level 3, it takes the fastest that is next to it.
-/// Whatever it reads, it reads as before.
+/// Unused half of zstd's code. Tables are written at its levels 1 to 3, which use the fast strategies. Where it would
+/// choose a slower one, as for few bytes at level 3, it takes the nearest fast one. Decompression is unaffected.
 const ZSTD_WITHOUT: [&str; 6] = ["GREEDY", "LAZY", "LAZY2", "BTLAZY2", "BTOPT", "BTULTRA"];
 
-/// How a program is compiled.
+/// Optimization of a program.
 #[derive(Clone, Copy)]
 pub(super) enum Optimization {
-    /// Over crates; see `profile.dist` in the workspace's manifest.
+    /// Across crates; see `profile.dist` in the workspace's manifest.
     Whole,
-    /// Not at all: to see whether a target links, in a fraction of the time.
+    /// None: only checks that a target links, in a fraction of the time.
     None,
 }
 
 impl Optimization {
-    /// Cargo's name of the profile, and that of its folder.
+    /// Cargo's profile name and its folder.
     fn profile(self) -> (&'static str, &'static str) {
         match self {
             Self::Whole => ("dist", "dist"),
@@ -49,12 +48,12 @@ impl Optimization {
     }
 }
 
-/// The folder for all that is compiled for packages.
+/// The build folder of packages.
 pub(super) fn folder() -> PathBuf {
     sh::target_dir().join("dist-build")
 }
 
-/// Builds program, collector and module.
+/// Builds the program, the collector and the module.
 pub(super) fn build(target: Target, optimization: Optimization) -> Result<Product> {
     let triple = target.triple();
     sh::step(
@@ -81,7 +80,7 @@ pub(super) fn build(target: Target, optimization: Optimization) -> Result<Produc
     })
 }
 
-/// Cargo, building packages for a target.
+/// Cargo building packages for a target.
 fn cargo(target: Target, optimization: Optimization, packages: &[&str]) -> Result<Command> {
     let tools = tools("dist-tools", TOOLS)?;
     let libraries = libraries(target)?;
@@ -109,19 +108,19 @@ fn cargo(target: Target, optimization: Optimization, packages: &[&str]) -> Resul
         .env(format!("CFLAGS_{}", target.triple().replace('-', "_")), flags_of_c())
         .env("LIBBPF_SYS_EXTRA_CFLAGS", format!("-I{}", libraries.join("usr/include").display()))
         .env("LIBBPF_SYS_LIBRARY_PATH", libraries.join(format!("usr/lib/{}-linux-gnu", target.machine())))
-        // As its crate carries it.
+        // Statically linked, from its crate.
         .env("LZMA_API_STATIC", "1")
         .env("SOURCE_DATE_EPOCH", epoch()?);
     Ok(cargo)
 }
 
-/// Flags for what is written in C.
+/// Compiler flags for C code.
 fn flags_of_c() -> String {
     ZSTD_WITHOUT.map(|strategy| format!("-DZSTD_EXCLUDE_{strategy}_BLOCK_COMPRESSOR")).join(" ")
 }
 
-/// Flags that keep the folders of this machine out of the program: those of this checkout, of crates and of the
-/// standard library.
+/// Flags that keep local folder names out of the program: those of this checkout, of crates and of the standard
+/// library.
 fn remapped() -> Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -134,7 +133,7 @@ fn remapped() -> Result<String> {
     Ok(flags.collect::<Vec<_>>().join(" "))
 }
 
-/// A folder with the libraries that are linked in, as their packages have them.
+/// A folder with the statically linked libraries from their packages.
 fn libraries(target: Target) -> Result<PathBuf> {
     let (suite, machine) = (target.libraries(), target.debian_architecture());
     let folder = sh::target_dir().join(format!("dist-libraries-{suite}-{machine}"));
@@ -143,7 +142,7 @@ fn libraries(target: Target) -> Result<PathBuf> {
         apt.update()?;
         apt.unpack(&LIBRARIES, folder)?;
         if target.is_musl() {
-            // They call functions that only glibc's headers make, and nothing of ours reads such files.
+            // They call functions that only glibc's headers define, and we read no such files.
             let archive = folder.join(format!("usr/lib/{}-linux-gnu/libz.a", target.machine()));
             let objects = ["gzlib.o", "gzread.o", "gzwrite.o", "gzclose.o"];
             sh::output(sh::command("ar").arg("d").arg(&archive).args(objects))?;
@@ -153,7 +152,7 @@ fn libraries(target: Target) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A private Python environment with these packages, below the target folder.
+/// A private Python environment with these packages in the target folder.
 pub(super) fn tools(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = sh::target_dir().join(name);
     sh::unless_made(&folder, &packages.join(" "), |folder| {
@@ -162,7 +161,7 @@ pub(super) fn tools(name: &str, packages: &[&str]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Writes of what and by what the program was built.
+/// Writes which sources and tools the program was built from.
 pub(super) fn provenance(product: &Product, tree: &Tree, needs: &Needs, output: &Path) -> Result<PathBuf> {
     let commit = sh::output(sh::command("git").args(["rev-parse", "HEAD"]))?;
     let changed =

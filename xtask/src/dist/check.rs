@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packs a program and the module's library twice and checks the packages: for tests.
+/// For tests: packs a program and the module's library twice, and checks the packages.
 pub(crate) fn of_product(program: &Path, library: &Path) -> Result<()> {
     let product = Product::given(program, library);
     let folder = sh::target_dir().join("dist-check");
@@ -24,7 +24,7 @@ pub(crate) fn of_product(program: &Path, library: &Path) -> Result<()> {
     check(&packages)
 }
 
-/// Packages that were made twice have the same bytes.
+/// Packages built twice must have the same bytes.
 pub(super) fn equal(packages: &Packages, again: &Packages) -> Result<()> {
     let sums = |packages: &Packages| fs::read_to_string(&packages.about[2]);
     let (first, second) = (sums(packages)?, sums(again)?);
@@ -48,7 +48,7 @@ pub(super) fn check(packages: &Packages) -> Result<()> {
         if packages.target.is_musl() {
             image::check(packages, &folder).context("the container image")?;
         } else {
-            // pip installs one for musl only where musl is.
+            // pip installs musl wheels only on musl systems.
             wheel(packages, &folder).context("the wheel")?;
         }
         if let Some(module) = &packages.module {
@@ -61,7 +61,7 @@ pub(super) fn check(packages: &Packages) -> Result<()> {
     Ok(fs::remove_dir_all(&folder)?)
 }
 
-/// The program may have 15 MiB and each wheel 8: it is fetched over slow networks, and into every container.
+/// Size limits, 15 MiB for the program and 8 MiB per wheel: they are fetched over slow networks and into containers.
 pub(super) fn sizes(packages: &Packages) -> Result<()> {
     let program = ("the program without debug information", packages.program, 15);
     let module = packages.module.iter().map(|path| ("the wheel of the Python module", path));
@@ -88,8 +88,8 @@ fn unpacked(packages: &Packages, folder: &Path) -> Result<PathBuf> {
     Ok(folder.join(packages.stem()))
 }
 
-/// What is for another machine starts under emulation and opens a profile of another tool; nothing can be captured
-/// there. All parts are of that machine, and the packages say so.
+/// A package for another machine starts under emulation and opens another tool's profile; capturing is impossible
+/// there. All its parts are for that machine, and the metadata states that.
 fn foreign(packages: &Packages, folder: &Path) -> Result<()> {
     let (target, prefix) = (packages.target, unpacked(packages, folder)?);
     let program = prefix.join(PROGRAM);
@@ -128,13 +128,13 @@ fn debian(deb: &Path, folder: &Path) -> Result<()> {
         println!("note: the package was not shown to lintian, which is not installed here");
         return Ok(());
     }
-    // Uploads to Debian's own archive close the report that asked for them; this is none. And zlib is linked in, so
-    // that one package serves all releases.
+    // Not an upload to Debian's own archive, which would close a bug report. zlib is linked statically, so that one
+    // package serves all releases.
     let suppress = ["--suppress-tags", "initial-upload-closes-no-bugs,embedded-library"];
     sh::run(sh::command("lintian").args(["--fail-on", "error,warning"]).args(suppress).arg(deb))
 }
 
-/// Its command captures with the capabilities that it leaves the program, and no others.
+/// The service's command can capture with exactly the capabilities that the unit grants.
 fn service(root: &Path) -> Result<()> {
     let path = root.join(deb::UNIT);
     let unit = fs::read_to_string(&path)?;
@@ -170,8 +170,8 @@ fn wheel(packages: &Packages, folder: &Path) -> Result<()> {
     environment.uninstall(NAME)
 }
 
-/// Where nothing else is installed, the module opens a profile and its texts are true; a table is read by another
-/// package; and programs that check types see the types of what is installed.
+/// In an otherwise empty environment, the module opens a profile and its doc examples are correct; another package
+/// reads a table; type checkers find the installed types.
 fn module_wheel(wheel: &Path, folder: &Path) -> Result<()> {
     let environment = Environment::with(wheel, folder.to_owned())?;
     let tools = module::environment()?;
@@ -185,20 +185,20 @@ fn module_wheel(wheel: &Path, folder: &Path) -> Result<()> {
     sh::output(script.arg("tests/installed.py").arg(arrow))?;
     let interpreter = environment.folder.join("bin/python");
     let mut types = Command::new(tools.join("bin/mypy"));
-    // Not where the sources are, which would be taken for the package.
+    // Not in the source folder, which would be imported instead of the package.
     types
         .args(["--strict", "--cache-dir=/dev/null", "--python-executable"])
         .current_dir(sources.join("examples"));
     sh::output(types.arg(&interpreter).arg("rules.py"))?;
     let mut types = Command::new(tools.join("bin/pyright"));
-    // It asks the first `python` in PATH where packages are, and node is among the tools.
+    // It asks the first `python` in PATH for packages, and node is among the tools.
     let path = sh::path_with(&[&environment.folder.join("bin"), &tools.join("bin")])?;
     types.args(["--verifytypes", "deepctx", "--ignoreexternal"]).current_dir(folder).env("PATH", path);
     sh::output(&mut types)?;
     environment.uninstall("deepctx")
 }
 
-/// A Python environment that has one package.
+/// A Python environment with one package.
 struct Environment {
     folder: PathBuf,
 }
@@ -221,7 +221,7 @@ impl Environment {
         command
     }
 
-    /// Uninstalls the package; nothing of it is left.
+    /// Uninstalls the package; nothing may remain.
     fn uninstall(&self, name: &str) -> Result<()> {
         sh::output(&mut self.pip(&["uninstall", "--yes", name]))?;
         let left = sh::files_below(&self.folder, "").into_iter().find(|path| is_ours(path));
@@ -234,7 +234,7 @@ fn is_ours(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains("deepctx"))
 }
 
-/// What must be true below any prefix.
+/// Checks that apply to any prefix.
 pub(super) fn installed(prefix: &Path) -> Result<()> {
     let program = prefix.join(PROGRAM);
     let said = sh::output(Command::new(&program).arg("--version"))?;
@@ -249,7 +249,7 @@ pub(super) fn installed(prefix: &Path) -> Result<()> {
     captures(&program)
 }
 
-/// It captures, with what it carries: the kernel programs, its workers, the collector's place.
+/// It captures with its bundled parts: the kernel programs, the workers, the collector's location.
 fn captures(program: &Path) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("deepctx-dist-{}", std::process::id()));
     let profile = folder.join("run.dctx");

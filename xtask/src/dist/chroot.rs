@@ -13,22 +13,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Of a command that `timeout` had to kill.
+/// Exit signal of a command that `timeout` had to kill.
 const SIGKILL: i32 = 9;
 
-/// The certificates that this machine trusts: package mirrors may use private certificates.
+/// This machine's trusted certificates: package mirrors may use private ones.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// A release of Debian in a folder, with this machine's `/proc` and `/sys`, which are taken away when it is dropped.
+/// A Debian release in a folder, with this machine's `/proc` and `/sys` mounted until it is dropped.
 pub(super) struct Release {
     root: PathBuf,
     mounted: Vec<PathBuf>,
-    /// Holds what was written, of one that is gone after its use.
+    /// Overlay with all writes, for a temporary one.
     layer: Option<PathBuf>,
 }
 
 impl Release {
-    /// Makes it unless it is there; `packages` are installed.
+    /// Creates it if needed, with `packages` installed.
     pub(super) fn made(suite: &str, packages: &str) -> Result<Self> {
         let root = std::path::absolute(sh::target_dir().join("dist-releases").join(suite))?;
         if !root.join("usr/bin/dpkg").exists() {
@@ -48,18 +48,18 @@ impl Release {
         Ok(release)
     }
 
-    /// Makes it trust those that this machine trusts; it has the package `ca-certificates`.
+    /// Installs this machine's trusted certificates; requires the package `ca-certificates`.
     pub(super) fn trust(&self) -> Result<()> {
         let mut copy = sh::as_root("cp", &[]);
         copy.args(["--dereference", CERTIFICATES]).arg(self.path(CERTIFICATES));
         sh::output(&mut copy).map(drop)
     }
 
-    /// Another one that begins as this one is, but for its `/tmp`; all that is written there is gone with it.
+    /// A temporary copy with an empty `/tmp`; all writes are discarded with it.
     pub(super) fn fresh(&self) -> Result<Self> {
         let layer = self.root.with_extension("fresh");
         let (root, upper, work) = (layer.join("root"), layer.join("upper"), layer.join("work"));
-        // An interrupted run leaves one.
+        // Left by an interrupted run.
         sh::output(sh::as_root("rm", &[]).args(["-rf", "--one-file-system"]).arg(&layer))?;
         sh::output(sh::as_root("mkdir", &[]).arg("-p").args([&root, &upper, &work]))?;
         let options = format!(
@@ -77,7 +77,7 @@ impl Release {
         Ok(release)
     }
 
-    /// Gives it this machine's `/proc` and `/sys`.
+    /// Mounts this machine's `/proc` and `/sys`.
     fn mount_kernel(&mut self) -> Result<()> {
         for kind in ["proc", "sys"] {
             let folder = self.root.join(kind);
@@ -89,32 +89,32 @@ impl Release {
         Ok(())
     }
 
-    /// Where a path of it is here.
+    /// Host path of a path inside.
     pub(super) fn path(&self, inside: &str) -> PathBuf {
         self.root.join(inside.trim_start_matches('/'))
     }
 
-    /// Copies a file into its `/tmp`; gives the path there.
+    /// Copies a file into its `/tmp`; returns the path inside.
     pub(super) fn copy(&self, file: &Path) -> Result<String> {
         sh::output(sh::as_root("cp", &[]).arg(file).arg(self.root.join("tmp")))?;
         let name = file.file_name().context("a package without a name")?;
         Ok(format!("/tmp/{}", name.to_string_lossy()))
     }
 
-    /// Runs a script of its shell.
+    /// Runs a shell script inside.
     pub(super) fn run(&self, script: &str) -> Result<String> {
         let mut enter = sh::as_root("chroot", &[]);
         sh::output(enter.args(self.entered(script)))
     }
 
-    /// The same, but not for ever: none when it had not ended by then, and was ended with all that it started.
+    /// The same with a time limit: `None` if the script and its children were killed.
     pub(super) fn run_within(&self, longest: Duration, script: &str) -> Result<Option<String>> {
         let mut limited = sh::as_root("timeout", &[]);
         limited.args(["--kill-after=5", &longest.as_secs_f64().to_string(), "chroot"]);
         in_time(limited.args(self.entered(script)))
     }
 
-    /// What `chroot` takes to run a script.
+    /// Arguments of `chroot` for a script.
     fn entered(&self, script: &str) -> Vec<OsString> {
         let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         let words = ["/usr/bin/env", "-i", "HOME=/root", "LC_ALL=C.UTF-8", path, "sh", "-ec", script];
@@ -122,12 +122,12 @@ impl Release {
     }
 }
 
-/// Runs a command below `timeout`; none when its time was over.
+/// Runs a command under `timeout`; `None` when it timed out.
 fn in_time(limited: &mut Command) -> Result<Option<String>> {
     let output = limited.stdin(Stdio::null()).output().context("cannot start `timeout`")?;
     match (output.status.code(), output.status.signal()) {
         (Some(0), _) => Ok(Some(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())),
-        // It ended what it ran, or had to kill it, and itself with it.
+        // `timeout` ended the command, or had to kill it together with itself.
         (Some(124), _) | (_, Some(SIGKILL)) => Ok(None),
         _ => bail!("`{}` failed: {}", sh::words(limited), String::from_utf8_lossy(&output.stderr).trim()),
     }
@@ -183,7 +183,7 @@ mod tests {
         };
         check("600", "echo done", Some("done"));
         check("0.1", "echo begun; sleep 600", None);
-        // What it started holds its output open, and would be waited for.
+        // Its child holds the output open, and must not be waited for.
         check("0.1", "sleep 600 & wait", None);
         check("0.1", "trap '' TERM; sleep 600 & sleep 600", None);
         let mut fails = Command::new("timeout");

@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Writes that of the program, with the collector.
+/// Writes the components of the program, including the collector.
 pub(super) fn list(tree: &Tree, output: &Path) -> Result<PathBuf> {
     let path = output.join(format!("{}.cdx.json", tree.stem));
     std::fs::write(&path, of_program(&tree.version)?)?;
     Ok(path)
 }
 
-/// That of the program, with the collector.
+/// The components of the program, including the collector.
 pub(super) fn of_program(version: &str) -> Result<String> {
     document(NAME, "application", &[NAME, "deepctx-collector"], version)
 }
 
-/// That of some packages of the workspace, handed out as `name`.
+/// The components of some workspace packages, distributed as `name`.
 pub(super) fn document(name: &str, kind: &str, packages: &[&str], version: &str) -> Result<String> {
     let mut tree = sh::command("cargo");
     tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-dedupe"]);
@@ -50,7 +50,7 @@ struct Component {
 }
 
 impl Component {
-    /// Of a line like `clap v4.6.1|MIT OR Apache-2.0`, or `deepctx-walk v0.1.0 (FOLDER)|…`.
+    /// Parses a line such as `clap v4.6.1|MIT OR Apache-2.0`, or `deepctx-walk v0.1.0 (FOLDER)|…`.
     fn read(line: &str) -> Option<Self> {
         let (package, licence) = line.split_once('|')?;
         let mut words = package.split(' ');

@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Packages with the libraries that a program may be linked with beside the C library's.
+/// Packages of the libraries that a program may link besides the C library.
 const LIBRARIES: [(&str, &str); 3] =
     [("libelf.so.1", "libelf1"), ("liblzma.so.5", "liblzma5"), ("libz.so.1", "zlib1g")];
-/// The service that runs the flight recorder of the machine; off until enabled.
+/// The service that runs the machine's flight recorder; disabled by default.
 pub(super) const UNIT: &str = "usr/lib/systemd/system/deepctx-bpf.service";
-/// Beginning of `copyright`; of the two licences, Debian has one.
+/// Start of `copyright`; Debian ships one of the two licences.
 const COPYRIGHT: &str = "Copyright (c) 2026 the authors of deepctx-bpf
 
 It is licensed under either of two licences, as you like:
@@ -39,7 +39,7 @@ pub(super) fn make(
     let documents = folder.join("usr/share/doc").join(NAME);
     fs::create_dir_all(&folder)?;
     sh::output(sh::command("cp").arg("--archive").arg(&tree.root).arg(folder.join("usr")))?;
-    // Where Debian has them: licences in `copyright`, changes under another name.
+    // Debian's conventions: licences in `copyright`, changes under another name.
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
         fs::remove_file(documents.join(name))?;
     }
@@ -93,7 +93,7 @@ fn control(tree: &Tree, needs: &Needs, kibibytes: u64) -> Result<String> {
     ))
 }
 
-/// Who packs, in the form that Debian's own tools take.
+/// The packager, in the form of Debian's own tools.
 fn maintainer() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("DEBFULLNAME").unwrap_or_else(|| "deepctx-bpf maintainers".to_owned());

@@ -11,21 +11,21 @@ use crate::workloads;
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// The release of Debian that has it.
+/// Debian release used for the test.
 const SUITE: &str = "bookworm";
-/// What a machine that trains has before: Python with pip, and addresses of packages.
+/// Preinstalled on a training machine: Python with pip, and trusted certificates for package downloads.
 const GIVEN: &str = "python3-venv ca-certificates";
-/// How long each of them records.
+/// Recording time of each tool.
 const SECONDS: u32 = 10;
-/// How long each of them may take to its picture.
+/// Maximum time of each tool to its first picture.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// A profiler, and how it is installed.
 struct Tool {
     name: &'static str,
-    /// What is typed; `PID` stands for the process, `FILE` for the package.
+    /// Commands to type; `PID` is the process, `FILE` the package.
     commands: Vec<String>,
-    /// Where the picture is then.
+    /// Path of the resulting picture.
     picture: &'static str,
 }
 
@@ -64,22 +64,22 @@ impl Tool {
                     "perf record -q -g --pid PID -o /tmp/perf.data -- sleep SECONDS",
                     "perf report -i /tmp/perf.data --stdio > /tmp/perf.txt",
                 ]),
-                // It draws none; this is what it shows first.
+                // It draws none; this is its first output.
                 picture: "/tmp/perf.txt",
             },
         ]
     }
 }
 
-/// How long one took.
+/// Times of one tool.
 struct Times {
     whole: Duration,
     install: Duration,
-    /// Bytes of its picture.
+    /// Size of its picture in bytes.
     picture: u64,
 }
 
-/// Times all of them beside a training of PyTorch on this machine's CPUs.
+/// Times all tools next to a PyTorch training on this machine's CPUs.
 pub(super) fn time(packages: &Packages) -> Result<()> {
     let release = Release::made(SUITE, GIVEN)?;
     release.trust()?;
@@ -92,9 +92,9 @@ pub(super) fn time(packages: &Packages) -> Result<()> {
     Ok(())
 }
 
-/// Times one; none when it had no picture within [`LONGEST`].
+/// Times one tool; `None` when it had no picture within [`LONGEST`].
 fn one(tool: &Tool, release: &Release, packages: &Packages, pid: u32) -> Result<Option<Times>> {
-    // None of them finds what another one installed or wrote.
+    // No tool must find another one's files.
     let release = release.fresh()?;
     let file = match tool.name {
         "deepctx-bpf, by deb" => packages.deb.as_deref(),
@@ -107,7 +107,7 @@ fn one(tool: &Tool, release: &Release, packages: &Packages, pid: u32) -> Result<
         let is_install =
             !command.contains("PID") && !command.contains("export") && !command.contains("report");
         let typed = command.replace("PID", &pid.to_string()).replace("FILE", &inside);
-        // None left would be no limit for `timeout`.
+        // 0 would mean no limit for `timeout`.
         let left = LONGEST.saturating_sub(whole).max(Duration::from_secs(1));
         let began = Instant::now();
         let ended = release.run_within(left, &typed).with_context(|| format!("{}: {command}", tool.name))?;

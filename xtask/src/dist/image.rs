@@ -13,10 +13,10 @@ use std::process::{Child, Command};
 
 /// The image's recipe.
 const RECIPE: &str = "docs/examples/container/Dockerfile";
-/// Where the recipe has the image write, as a folder of the image.
+/// Output folder within the image, as in the recipe.
 const OUTPUT: &str = "/out";
 
-/// Records a process from a root that holds the archive and nothing else, without a network.
+/// Records a process from a root that contains only the archive, without a network.
 pub(super) fn check(packages: &Packages, folder: &Path) -> Result<()> {
     let recipe = fs::read_to_string(sh::root().join(RECIPE)).context(RECIPE)?;
     let variables = "ENV PATH=/${ARCHIVE}/bin TMPDIR=/out";
@@ -33,7 +33,7 @@ pub(super) fn check(packages: &Packages, folder: &Path) -> Result<()> {
     sh::output(sh::command("tar").arg("-xf").arg(&packages.archive).arg("-C").arg(&image))?;
     let program = Path::new("/").join(packages.stem()).join(PROGRAM);
     let target = Busy::start()?;
-    // All of it in namespaces that end with it: no mount is left behind.
+    // All in namespaces that end with it, so that no mount remains.
     let script = "mount --rbind --make-rslave /proc \"$1/proc\" && mount --rbind --make-rslave /sys \"$1/sys\" && \
                   exec env -i TMPDIR=/out PATH=\"${2%/*}\" \"$(command -v chroot)\" \"$@\"";
     let run = |arguments: &[&str]| {
@@ -64,7 +64,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to do.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let packages = pack(&product, &output, Effort::Usual)?;
     if options.twice {
-        // At the same place, since paths of what is generated there are in the program.
+        // At the same path, because the program contains paths of generated files.
         sh::remove(&build::folder())?;
         let again =
             pack(&build::build(target, optimization)?, &output.with_extension("again"), Effort::Usual)?;
@@ -104,32 +104,32 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let bytes = std::fs::metadata(package)?.len();
         println!("{:>7.1} MiB  {}", bytes as f64 / f64::from(1 << 20), package.display());
     }
-    // Last: whether packages work is worth knowing of one that is too large, too.
+    // Last, because the other results matter even if a package is too large.
     if options.product.is_none() && !options.unoptimized {
         check::sizes(&packages)?;
     }
     Ok(())
 }
 
-/// What was packed.
+/// All packages.
 struct Packages {
     target: Target,
     archive: PathBuf,
     /// Debug information of the program and the collector.
     debug: PathBuf,
-    /// None for musl, which Debian's programs do not use.
+    /// `None` for musl, which Debian does not use.
     deb: Option<PathBuf>,
     wheel: PathBuf,
-    /// The wheel of the Python module; none for musl.
+    /// The wheel of the Python module; `None` for musl.
     module: Option<PathBuf>,
-    /// Bytes of the program without its debug information.
+    /// Size of the program without its debug information.
     program: u64,
-    /// Components that were linked in, how it was built, and the sums of all.
+    /// Linked components, build provenance, and checksums of all packages.
     about: [PathBuf; 3],
 }
 
 impl Packages {
-    /// Name of the archive without its ending, and of the folder in it.
+    /// Name of the archive without its extension, and of its folder.
     fn stem(&self) -> String {
         let name = self.archive.file_name().unwrap_or_default().to_string_lossy();
         name.trim_end_matches(".tar.xz").to_owned()
@@ -141,7 +141,7 @@ impl Packages {
     }
 }
 
-/// Makes all packages of a program. What was in the folder before is gone.
+/// Makes all packages of a program. Replaces the folder's contents.
 fn pack(product: &Product, output: &Path, effort: Effort) -> Result<Packages> {
     sh::step("pack", "an archive, a Debian package and a wheel of the same files, and the Python module");
     sh::remove(output)?;
@@ -169,8 +169,8 @@ fn pack(product: &Product, output: &Path, effort: Effort) -> Result<Packages> {
     Ok(Packages { target, archive, debug, deb, wheel, module, program, about })
 }
 
-/// The time that all files of a package have, seconds since 1970: that of the last commit, so that the same sources
-/// give the same bytes.
+/// The timestamp of all files of a package, in seconds since 1970: that of the last commit, so that equal sources
+/// produce equal bytes.
 fn epoch() -> Result<String> {
     if let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") {
         return epoch.into_string().ok().context("SOURCE_DATE_EPOCH is no number");

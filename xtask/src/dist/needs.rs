@@ -10,7 +10,7 @@ use object::{LittleEndian, elf};
 use std::fmt;
 use std::path::Path;
 
-/// Libraries that every Linux with glibc has (PEP 600).
+/// Libraries of every Linux with glibc (PEP 600).
 const EVERYWHERE: [&str; 8] = [
     "libc.so.6",
     "libm.so.6",
@@ -35,40 +35,40 @@ impl fmt::Display for Glibc {
     }
 }
 
-/// What a program needs.
+/// Requirements of a program.
 #[derive(Debug)]
 pub(super) struct Needs {
-    /// As `uname -m` says it.
+    /// In the form of `uname -m`.
     pub(super) machine: &'static str,
-    /// Libraries that are loaded with it.
+    /// Dynamically linked libraries.
     pub(super) libraries: Vec<String>,
-    /// The newest version of a symbol of glibc that it uses; none where it loads no library, with musl linked in.
+    /// The newest glibc symbol version it uses; `None` if it loads no library, as with static musl.
     pub(super) glibc: Option<Glibc>,
 }
 
 impl Needs {
-    /// Reads them.
+    /// Reads a program's requirements.
     pub(super) fn of(program: &Path) -> Result<Self> {
         let bytes = std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
         read(&bytes).with_context(|| format!("{} is no program for Linux", program.display()))
     }
 
-    /// The machine's name among Debian's.
+    /// Debian's name of the machine.
     pub(super) fn debian_architecture(&self) -> &'static str {
         if self.machine == "aarch64" { "arm64" } else { "amd64" }
     }
 
-    /// Libraries that not every Linux has.
+    /// Libraries that some Linux systems lack.
     pub(super) fn others(&self) -> impl Iterator<Item = &str> {
         self.libraries.iter().map(String::as_str).filter(|library| !EVERYWHERE.contains(library))
     }
 
-    /// The platform's name among Python's: any Linux since a glibc, any with musl, or one like that where it was built.
+    /// Python's platform tag: any Linux from a glibc version on, any with musl, or systems like the build machine.
     pub(super) fn python_platform(&self) -> String {
         match self.glibc {
             _ if self.others().next().is_some() => format!("linux_{}", self.machine),
             Some(Glibc { major, minor }) => format!("manylinux_{major}_{minor}_{}", self.machine),
-            // What it is linked with does not matter, as it loads nothing.
+            // The linked C library does not matter, as the program loads nothing.
             None => format!("musllinux_1_1_{}", self.machine),
         }
     }

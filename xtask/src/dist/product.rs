@@ -5,22 +5,22 @@
 use super::target::Target;
 use std::path::{Path, PathBuf};
 
-/// File with the collector.
+/// File name of the collector.
 pub(super) const COLLECTOR: &str = "libdeepctx_collector.so";
 
-/// A program to pack, with what goes along.
+/// A program to pack, with its libraries.
 pub(super) struct Product {
     pub(super) target: Target,
     pub(super) program: PathBuf,
     pub(super) collector: PathBuf,
-    /// The library of the Python module; none for musl, where none of the interpreters that we test with runs.
+    /// The library of the Python module; `None` for musl, where our test interpreters do not run.
     pub(super) module: Option<PathBuf>,
-    /// What linked it.
+    /// The linker used.
     pub(super) linker: String,
 }
 
 impl Product {
-    /// One that somebody built, with the module's library.
+    /// A given build, with the module's library.
     pub(super) fn given(program: &Path, module: &Path) -> Self {
         Self {
             target: Target::here(),

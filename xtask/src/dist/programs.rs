@@ -8,10 +8,10 @@ use super::target::{EMULATOR, Target};
 use crate::sh;
 use anyhow::{Result, bail};
 
-/// A program, and the Debian package that has it.
+/// A program and its Debian package.
 type Program = (&'static str, &'static str);
 
-/// Every run packs.
+/// For every run.
 const PACK: &[Program] = &[
     ("ar", "binutils"),
     ("dpkg-deb", "dpkg"),
@@ -25,17 +25,17 @@ const PACK: &[Program] = &[
     ("timeout", "coreutils"),
     ("xz", "xz-utils"),
 ];
-/// To fetch and to make the libraries that are linked in.
+/// For fetching and building the linked libraries.
 const BUILD: &[Program] = &[("apt-get", "apt"), ("make", "make")];
-/// Takes programs of the other machine apart, and runs them.
+/// For inspecting and running the other machine's programs.
 const FOREIGN: &[Program] =
     &[("aarch64-linux-gnu-objcopy", "gcc-aarch64-linux-gnu"), (EMULATOR, "qemu-user-static")];
-/// To enter a folder as a system of its own.
+/// For entering a folder as a separate system.
 const CHECK: &[Program] = &[("setpriv", "util-linux"), ("unshare", "util-linux")];
-/// Makes a system of Debian.
+/// For creating a Debian system.
 const RELEASES: &[Program] = &[("debootstrap", "debootstrap")];
 
-/// Those that a run with these options starts.
+/// The programs that a run with these options starts.
 fn of(options: &Options, target: Target) -> Vec<Program> {
     let parts = [
         (true, PACK),
@@ -47,7 +47,7 @@ fn of(options: &Options, target: Target) -> Vec<Program> {
     parts.into_iter().filter(|(needed, _)| *needed).flat_map(|(_, programs)| programs).copied().collect()
 }
 
-/// Fails with all that are missing.
+/// Fails and lists all that are missing.
 pub(super) fn check(options: &Options, target: Target) -> Result<()> {
     let missing = of(options, target).into_iter().filter(|(program, _)| sh::which(program).is_none());
     refuse(&missing.collect::<Vec<_>>())

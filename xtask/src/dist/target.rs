@@ -21,15 +21,15 @@ pub(super) enum Target {
     ArmMusl,
 }
 
-/// The oldest glibc that programs run with: that of Debian 11 and Ubuntu 20.04.
+/// The oldest supported glibc: that of Debian 11 and Ubuntu 20.04.
 const GLIBC: &str = "2.31";
-/// Runs programs of the other machine here.
+/// Emulator for the other machine's programs.
 pub(super) const EMULATOR: &str = "qemu-aarch64-static";
-/// What they load, as Debian's cross compiler has it.
+/// Library folder for emulated programs, from Debian's cross compiler.
 const EMULATED_LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 
 impl Target {
-    /// That of this machine, with glibc.
+    /// This machine with glibc.
     pub(super) fn here() -> Self {
         if std::env::consts::ARCH == "aarch64" { Self::ArmGnu } else { Self::X86Gnu }
     }
@@ -45,28 +45,28 @@ impl Target {
         matches!(self, Self::X86Musl | Self::ArmMusl)
     }
 
-    /// The same machine with glibc. What is loaded into programs that use a GPU is made for it: GPUs' drivers need it.
+    /// The same machine with glibc. Libraries for programs that use a GPU are built for it: GPU drivers need glibc.
     pub(super) fn with_glibc(self) -> Self {
         if self.machine() == "aarch64" { Self::ArmGnu } else { Self::X86Gnu }
     }
 
-    /// As rustc names it, and folders of cargo.
+    /// The target triple of rustc, also used in cargo's folders.
     pub(super) fn triple(self) -> String {
         format!("{}-unknown-linux-{}", self.machine(), if self.is_musl() { "musl" } else { "gnu" })
     }
 
-    /// As cargo-zigbuild takes it: with the version of glibc.
+    /// The target for cargo-zigbuild: with the glibc version.
     pub(super) fn zig_triple(self) -> String {
         if self.is_musl() { self.triple() } else { format!("{}.{GLIBC}", self.triple()) }
     }
 
-    /// The machine's name among Debian's.
+    /// Debian's name of the machine.
     pub(super) fn debian_architecture(self) -> &'static str {
         if self.machine() == "aarch64" { "arm64" } else { "amd64" }
     }
 
-    /// The release of Debian whose libelf and zlib are linked in. That of the oldest glibc; for musl a later one, whose
-    /// libelf calls no function that only glibc's headers make (`__fxstat`).
+    /// The Debian release whose libelf and zlib are linked: the one with the oldest glibc. For musl a later one, whose
+    /// libelf calls no function that only glibc's headers define (`__fxstat`).
     pub(super) fn libraries(self) -> &'static str {
         if self.is_musl() { "bookworm" } else { "bullseye" }
     }
@@ -76,7 +76,7 @@ impl Target {
         self.machine() != std::env::consts::ARCH
     }
 
-    /// A program of this target, as it is started here.
+    /// A command that starts a program of this target here.
     pub(super) fn command(self, program: &Path) -> Command {
         if !self.is_foreign() {
             return sh::command(program);
@@ -86,7 +86,7 @@ impl Target {
         command
     }
 
-    /// Installs the standard library of this target unless it is there.
+    /// Installs the target's standard library if needed.
     pub(super) fn install(self) -> Result<()> {
         let triple = self.triple();
         let folder =

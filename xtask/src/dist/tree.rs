@@ -19,37 +19,37 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Name of the program, and of folders of its own.
+/// Name of the program and of its folders.
 pub(super) const NAME: &str = "deepctx-bpf";
-/// Loaded by NVIDIA's driver; must lie where the program looks for it.
+/// Loaded by NVIDIA's driver; must be where the program looks for it.
 pub(super) const COLLECTOR: &str = "lib/deepctx-bpf/libdeepctx_collector.so";
 /// The program.
 pub(super) const PROGRAM: &str = "bin/deepctx-bpf";
 
-/// Shells, and where packages put their completions.
+/// Shells with the folders of their completions.
 const SHELLS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/deepctx-bpf"),
     ("fish", "share/fish/vendor_completions.d/deepctx-bpf.fish"),
     ("zsh", "share/zsh/vendor-completions/_deepctx-bpf"),
 ];
-/// Pages that go along.
+/// Included documents.
 const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 /// The files of all packages.
 pub(super) struct Tree {
     /// The folder.
     pub(super) root: PathBuf,
-    /// The library of the Python module, which only its own wheel holds; none for musl.
+    /// The library of the Python module, included only in its own wheel; `None` for musl.
     pub(super) module: Option<PathBuf>,
     /// A folder with the debug information of programs and libraries.
     pub(super) debug: PathBuf,
     pub(super) version: String,
-    /// Beginning of the names of packages: program, version, machine.
+    /// Stem of package names: program, version, machine.
     pub(super) stem: String,
 }
 
 impl Tree {
-    /// Lays it out below `folder`.
+    /// Creates it below `folder`.
     pub(super) fn make(product: &Product, needs: &Needs, folder: &Path) -> Result<Self> {
         let (root, debug) = (folder.join("tree"), folder.join("debug"));
         let tools = Binutils::of(needs.machine);
@@ -81,7 +81,7 @@ impl Tree {
     }
 }
 
-/// Writes a file that everybody may read, with the folders on the way.
+/// Writes a world-readable file and its parent folders.
 pub(super) fn put(path: &Path, text: &str) -> Result<()> {
     fs::create_dir_all(path.parent().context("a file without a folder")?)?;
     fs::write(path, text)?;
@@ -89,12 +89,12 @@ pub(super) fn put(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Replaces a file by its compressed form, which holds neither its name nor a time.
+/// Replaces a file by its compressed form, without its name and time.
 pub(super) fn compress(path: &Path) -> Result<()> {
     sh::output(sh::command("gzip").args(["-9", "--no-name"]).arg(path)).map(drop)
 }
 
-/// The programs that take ELF files of a machine apart.
+/// Programs that process ELF files of a machine.
 struct Binutils {
     prefix: &'static str,
 }
@@ -105,7 +105,7 @@ impl Binutils {
         Self { prefix: if foreign && machine == "aarch64" { "aarch64-linux-gnu-" } else { "" } }
     }
 
-    /// Puts a program at `to` and its debug information into a folder, each with the way to the other.
+    /// Copies a program to `to` and its debug information into a folder, linked with each other.
     fn split(&self, from: &Path, to: &Path, debug: &Path, mode: u32) -> Result<()> {
         let name = from.file_name().context("a program without a name")?;
         let debug_file = debug.join(format!("{}.debug", name.to_string_lossy()));

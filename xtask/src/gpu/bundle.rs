@@ -12,11 +12,11 @@ use crate::{setup, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// Contents of the folder.
+/// Name of the product in the folder.
 const PRODUCT: &str = "deepctx-bpf";
 const COLLECTOR: &str = "libdeepctx_collector.so";
 
-/// Builds the program without any library that a bare machine may lack, and puts it with this one into the folder.
+/// Builds the program without libraries that a bare machine may lack, and copies it and this program into the folder.
 pub(super) fn make(folder: &Path, product: Option<&Path>) -> Result<()> {
     let product = match product {
         Some(product) => product.to_owned(),
@@ -32,7 +32,7 @@ pub(super) fn make(folder: &Path, product: Option<&Path>) -> Result<()> {
     ];
     for (from, name) in files {
         let to = folder.join(name);
-        // Without the tables for debuggers they are a third as large.
+        // Without debug sections, they are a third as large.
         sh::run(sh::command("strip").arg("-o").arg(std::path::absolute(&to)?).arg(from))?;
     }
     println!("there: {0}/xtask gpu-check --product {0}/{PRODUCT} --keep RESULTS", folder.display());
@@ -45,7 +45,7 @@ fn built() -> Result<PathBuf> {
     let words = ["build", "--locked", "--quiet", "--release"];
     let mut cargo = sh::command("cargo");
     cargo.args(words).args(["--package", "deepctx-bpf", "--features", "static"]);
-    // libelf and zlib as the system has them for linking; xz as its crate carries it.
+    // libelf and zlib from the system's static libraries; xz from its crate.
     let libraries = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
     sh::run(cargo.env("LIBBPF_SYS_LIBRARY_PATH", libraries.join(":")).env("LZMA_API_STATIC", "1"))?;
     sh::run(sh::command("cargo").args(words).args(["--package", "deepctx-collector"]))?;

@@ -8,12 +8,12 @@ use super::row::Row;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Times that differ by more than this are not the same.
+/// Maximum relative difference of equal times.
 const TIMES_WITHIN: f64 = 0.01;
-/// The same of two runs, which have clocks and caches of their own.
+/// The same for two runs with separate clocks and caches.
 const RUNS_WITHIN: f64 = 0.05;
 
-/// The program's own counts of kernels, those of probes, and those of activities; `timed`: there are activities.
+/// Compares the kernel counts of the program, the probes and the activities; `timed`: there are activities.
 pub(super) fn counts(
     part: &'static str,
     account: &[Value],
@@ -43,7 +43,7 @@ pub(super) fn counts(
     rows
 }
 
-/// All launches of a process that was collected: probes and CUPTI in the same run.
+/// All launches of a collected process: probes and CUPTI in the same run.
 pub(super) fn both_sides(part: &'static str, reported: &ReportedProfile) -> Vec<Row> {
     let of = |name| reported.number(name);
     let mut rows = vec![
@@ -69,7 +69,7 @@ pub(super) fn both_sides(part: &'static str, reported: &ReportedProfile) -> Vec<
     rows
 }
 
-/// What calls were entered with, by function and metric.
+/// Compares what entered calls, by function and metric.
 pub(super) fn calls(part: &'static str, account: &[Value], reported: &ReportedProfile) -> Vec<Row> {
     let mut rows = Vec::new();
     for (function, metrics) in account.iter().filter_map(|said| said["calls"].as_object()).flatten() {
@@ -91,9 +91,9 @@ fn text(entered: EntrySum) -> String {
     format!("{} calls, {} bytes", entered.times, entered.sum)
 }
 
-/// The times of one run, from both sides: kernel by kernel, by the number of their calls.
+/// Compares the kernel times of one run from both sides, by correlation id.
 pub(super) fn same_run(part: &'static str, theirs: &[TracedKernel], ours: &[TracedKernel]) -> Vec<Row> {
-    /// By number of the call: kernels, microseconds.
+    /// By correlation id: kernels, microseconds.
     fn by_call(kernels: &[TracedKernel]) -> BTreeMap<u64, (u64, f64)> {
         let mut calls: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
         for kernel in kernels {
@@ -123,7 +123,7 @@ pub(super) fn same_run(part: &'static str, theirs: &[TracedKernel], ours: &[Trac
     rows
 }
 
-/// The sum of a trace beside that of the tree.
+/// Compares the totals of a trace and of the tree.
 pub(super) fn totals(part: &'static str, theirs: &[TracedKernel], reported: &ReportedProfile) -> Row {
     let theirs: f64 = theirs.iter().map(|kernel| kernel.took).sum();
     let ours = reported.kernels.values().map(|kernel| kernel.ns).sum::<u64>() as f64 / 1000.0;
@@ -132,12 +132,12 @@ pub(super) fn totals(part: &'static str, theirs: &[TracedKernel], reported: &Rep
     Row::holds(part, what, format!("{theirs:.1} µs within 1 %"), format!("{ours:.1} µs"), holds)
 }
 
-/// The mean times of kernels that ran in two runs, weighted by how often.
+/// Compares the mean times of kernels in two runs, weighted by frequency.
 pub(super) fn two_runs(part: &'static str, theirs: &[TracedKernel], ours: &[TracedKernel]) -> Row {
     fn by_name(kernels: &[TracedKernel]) -> BTreeMap<String, (f64, f64)> {
         let mut names: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for kernel in kernels {
-            // Two demanglers do not write spaces alike.
+            // Demanglers differ in spaces.
             let name = names.entry(kernel.name.replace(' ', "")).or_default();
             *name = (name.0 + 1.0, name.1 + kernel.took);
         }
@@ -160,7 +160,7 @@ pub(super) fn two_runs(part: &'static str, theirs: &[TracedKernel], ours: &[Trac
     )
 }
 
-/// What became of the launches of a program that was there before us.
+/// The launches of a program that was running before the attach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RecoveredLaunches {
     pub(super) right: u64,
@@ -168,8 +168,8 @@ pub(super) struct RecoveredLaunches {
     pub(super) wrong: u64,
 }
 
-/// Compares names found late with the kernels of one step, as the program knows them. A launch is wrong if it has the
-/// name of no kernel of the step, or of one that was not launched as often.
+/// Compares recovered names with the kernels of one step, as the program knows them. A launch is wrong if its name
+/// belongs to no kernel of the step, or to one that was launched less often.
 pub(super) fn recovered(step: &BTreeMap<String, u64>, reported: &ReportedProfile) -> RecoveredLaunches {
     let plain = |name: &str| name.trim_end_matches("[recovered]").replace(' ', "");
     let step: BTreeMap<String, u64> = step.iter().map(|(name, times)| (plain(name), *times)).collect();
@@ -181,7 +181,7 @@ pub(super) fn recovered(step: &BTreeMap<String, u64>, reported: &ReportedProfile
             sum.unnamed += kernel.launches;
             continue;
         }
-        // A step may have begun before we came, and another may not have ended.
+        // A step may have begun before the attach, and another may not have ended.
         let most = step.get(&plain(name)).map_or(0, |times| times * (all / of_step + 2));
         sum.right += kernel.launches.min(most);
         sum.wrong += kernel.launches.saturating_sub(most);

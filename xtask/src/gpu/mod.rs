@@ -26,9 +26,9 @@ use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest time for one run of a program, and for one answer of it.
+/// Maximum time of one program run, and of one answer.
 const LONGEST: Duration = Duration::from_secs(150);
-/// Exit code where there is no GPU: neither held nor failed.
+/// Exit code without a GPU: neither passed nor failed.
 const SKIPPED: i32 = 77;
 
 /// Options of `cargo xtask gpu-check`.
@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = options.keep.clone().unwrap_or_else(of_ours);
     let rows = rows_of(options, &product, &folder);
     if options.keep.is_none() {
-        // Nothing is to be done about what stays.
+        // Cleanup errors are ignored.
         let _ = std::fs::remove_dir_all(&folder);
     }
     let rows = rows?;
@@ -118,8 +118,7 @@ fn rows_of(options: &Options, product: &Path, folder: &Path) -> Result<Vec<Row>>
     })
 }
 
-/// Runs parts one after another; what fails does not keep the others from running. `so_far` is given the rows after
-/// each.
+/// Runs parts one after another; failures do not stop the others. `so_far` gets the rows after each part.
 fn list(stage: &Stage, chosen: &[&str], so_far: impl Fn(&[Row]) -> Result<()>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for part in PARTS.iter().filter(|part| chosen.is_empty() || chosen.contains(&part.name)) {
@@ -134,8 +133,8 @@ fn list(stage: &Stage, chosen: &[&str], so_far: impl Fn(&[Row]) -> Result<()>) -
     Ok(rows)
 }
 
-/// Why there is nothing to check here; `None` where there is a GPU. `/dev/nvidiactl` proves none: the driver's library
-/// makes it for root, whatever the kernel has.
+/// Why nothing can be checked here; `None` with a GPU. `/dev/nvidiactl` is no proof: the driver's library creates it
+/// for root, whatever the kernel has.
 fn no_gpu() -> Option<String> {
     let is_device =
         |name: &str| name.strip_prefix("nvidia").is_some_and(|number| number.parse::<u32>().is_ok());
@@ -144,12 +143,12 @@ fn no_gpu() -> Option<String> {
     (!found).then(|| "this machine has no NVIDIA device (/dev/nvidia0, …)".to_owned())
 }
 
-/// Builds the programs of checks that are no scripts.
+/// Builds the programs of checks that are not scripts.
 pub(crate) fn build_programs() -> Result<()> {
     rust::built().map(drop)
 }
 
-/// Builds the product and the collector, and the simulated libraries where they are used.
+/// Builds the product, the collector and, if needed, the simulated libraries.
 fn built(simulated: bool) -> Result<PathBuf> {
     setup::run(&setup::Options { yes: true, tests: false })?;
     if simulated {
@@ -161,10 +160,10 @@ fn built(simulated: bool) -> Result<PathBuf> {
     Ok(sh::target_dir().join("debug/deepctx-bpf"))
 }
 
-/// That the list works: on the simulated device it holds, and it fails where the device's interface loses records,
-/// lets nobody sample or says nothing of devices, and where the program reports other times than it got.
+/// Checks the list itself: on the simulated device it passes. It must fail when the device's interface loses records,
+/// denies sampling or reports no devices, and when the program reports other times than it got.
 fn simulated(product: &Path) -> Result<()> {
-    /// What is wrong, and the part that must see it.
+    /// Each fault and the part that must detect it.
     const SEEN: [(&str, &str); 6] = [
         ("lose=50", "launches"),
         ("lose=50", "rust"),
@@ -182,7 +181,7 @@ fn simulated(product: &Path) -> Result<()> {
     let outcome = || -> Result<()> {
         let mut wrong = failed("", &[])?;
         if !wrong.is_empty() {
-            // A busy machine may have disturbed one; what is wrong is so again.
+            // Other load may have caused a failure; a real one repeats.
             wrong = failed("", &[])?;
         }
         if !wrong.is_empty() {
@@ -196,7 +195,7 @@ fn simulated(product: &Path) -> Result<()> {
         Ok(())
     };
     let outcome = outcome();
-    // Nothing is to be done about what stays.
+    // Cleanup errors are ignored.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
 }

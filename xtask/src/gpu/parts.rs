@@ -50,7 +50,7 @@ pub(super) const PARTS: [Part; 9] = [
     },
 ];
 
-/// Where both are tried: PyTorch if it is there, and the driver alone.
+/// The programs to check, if available: PyTorch, and the driver alone.
 fn programs(stage: &Stage) -> Vec<(&'static str, bool)> {
     let torch = stage.no_torch.is_none().then_some(("PyTorch", false));
     [Some(("driver", true)), torch].into_iter().flatten().collect()
@@ -117,7 +117,7 @@ fn device(stage: &Stage) -> Result<Vec<Row>> {
             text(&reported["multiprocessors"]),
         ),
     ];
-    // CUPTI counts what the driver keeps for itself too, or not.
+    // CUPTI may or may not count the driver's own memory.
     let bytes = |value: &Value| value.as_f64().unwrap_or(0.0);
     let (memory, of) = (bytes(&reported["memory_bytes"]), bytes(&own["memory"]));
     let holds = of > 0.0 && (memory / of - 1.0).abs() < 0.05;
@@ -147,7 +147,7 @@ fn launches(stage: &Stage) -> Result<Vec<Row>> {
         for (tier, words) in [("T0", &[][..]), ("T2", &["--gpu-activity"])] {
             let run = stage.record(&format!("launches-{program}-{tier}"), words, bare, &commands)?;
             let named = |row: Row| Row { what: format!("{program} {tier}: {}", row.what), ..row };
-            // Kernels that a late attach or an odd road leaves without a name are seen here: they are missing below
+            // Detects kernels that a late attach or an unusual call path leaves without a name: they are missing below
             // theirs.
             rows.extend(
                 compare::counts(PART, &run.account, &run.reported, tier == "T2").into_iter().map(named),
@@ -224,7 +224,7 @@ fn names(stage: &Stage) -> Result<Vec<Row>> {
             step.iter().map(|(name, times)| (name.clone(), times.as_u64().unwrap_or(0))).collect();
         running.tell("train 3")?;
         let attached = stage.attach(&format!("names-{program}"), &mut running, &[])?;
-        // Names are looked for once handles without one were launched.
+        // Names are recovered once handles without names were launched.
         for _ in 0..if stage.simulated { 3 } else { 6 } {
             running.tell("train 20")?;
             std::thread::sleep(Duration::from_millis(700));
@@ -254,7 +254,7 @@ fn names(stage: &Stage) -> Result<Vec<Row>> {
 fn instructions(stage: &Stage) -> Result<Vec<Row>> {
     const PART: &str = "instructions";
     let bare = stage.no_torch.is_some();
-    // A context that was there before is sampled from its next launch on.
+    // An existing context is sampled from its next launch on.
     let commands = ["sampled", "compiled 1", "pause 500", "compiled 2000", "pause 500"];
     let run = stage.record("instructions", &["--pc-sampling"], bare, &commands)?;
     let said = &run.account[1];

@@ -12,8 +12,7 @@ use std::process::Command;
 const HAS_TORCH: &str =
     "import torch; assert torch.cuda.is_available(), 'no CUDA device'; print(torch.__version__)";
 
-/// Prints the folder of a CUPTI that the linker does not find by itself; nothing where it finds one, or where there
-/// is none.
+/// Prints the folder of a CUPTI that the linker does not find by itself; empty if it finds one, or if there is none.
 const FIND_CUPTI: &str = r#"
 import ctypes, glob, os, site, sysconfig
 def opens(name):
@@ -30,17 +29,17 @@ if not any(map(opens, ["libcupti.so.13", "libcupti.so.12"])):
     print(os.path.dirname(found[0]) if found else "")
 "#;
 
-/// An interpreter, and what it has.
+/// An interpreter and its features.
 pub(super) struct Python {
     pub(super) path: PathBuf,
     /// Why it cannot be used with PyTorch; `None` when it can.
     pub(super) no_torch: Option<String>,
-    /// Path of CUPTI, for programs that do not include it.
+    /// Path of CUPTI, for programs that do not bundle it.
     pub(super) cupti: Option<PathBuf>,
 }
 
 impl Python {
-    /// The one that is named, or the first with PyTorch; where there is none and `install` is set, one is made.
+    /// The named interpreter, or the first with PyTorch; with `install`, creates one if there is none.
     pub(super) fn find(named: Option<&Path>, install: bool) -> Result<Self> {
         let ours = sh::target_dir().join("venvs/torch-cuda/bin/python");
         let known = match named {
@@ -68,14 +67,14 @@ impl Python {
     fn with(path: PathBuf, no_torch: Option<String>) -> Self {
         let mut command = Command::new(&path);
         command.args(["-c", FIND_CUPTI]);
-        // Where there is none, the checks that need it say so.
+        // Checks that need CUPTI report its absence.
         let said = sh::finished(command, "a search for CUPTI", LONGEST).unwrap_or_default();
         let cupti = said.lines().next().map(str::trim).filter(|line| !line.is_empty()).map(PathBuf::from);
         Self { path, no_torch, cupti }
     }
 }
 
-/// Whether an interpreter has PyTorch with a device; otherwise why not.
+/// Whether an interpreter has PyTorch with a device; the error says why not.
 fn has_torch(python: &Path) -> Result<(), String> {
     let mut command = Command::new(python);
     command.args(["-c", HAS_TORCH]);

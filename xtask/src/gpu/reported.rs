@@ -6,18 +6,18 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Figures of a kernel.
+/// Values of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kernel {
     /// Launches that probes counted.
     pub(super) launches: u64,
-    /// Runs of which a time was reported.
+    /// Runs with a reported time.
     pub(super) timed: u64,
-    /// Their time, nanoseconds.
+    /// Total time of these runs, nanoseconds.
     pub(super) ns: u64,
 }
 
-/// How often something was entered, and its sum.
+/// Count and sum of an entered quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EntrySum {
     pub(super) times: u64,
@@ -37,16 +37,16 @@ pub(super) struct Instruction {
 #[derive(Debug, Default)]
 pub(super) struct ReportedProfile {
     pub(super) kernels: BTreeMap<String, Kernel>,
-    /// By function, by metric: what was entered at its calls and below.
+    /// By function and metric: values in calls and below.
     pub(super) calls: BTreeMap<String, BTreeMap<String, EntrySum>>,
     pub(super) instructions: Vec<Instruction>,
-    /// The one process that used a device most, as the manifest has it.
+    /// The process with most device use, from the manifest.
     pub(super) process: Value,
     /// By reason of the ledger.
     pub(super) losses: BTreeMap<String, u64>,
 }
 
-/// How names of kernels begin; those of instructions do not.
+/// Prefix of kernel names; instructions have none.
 const KERNEL: &str = "[gpu] ";
 
 fn is_instruction(frame: &Value) -> bool {
@@ -57,7 +57,7 @@ fn plain(name: &str) -> &str {
     name.strip_prefix(KERNEL).unwrap_or(name)
 }
 
-/// Of a whole export: contexts by their numbers.
+/// Contexts of a whole export, by number.
 struct Contexts<'a> {
     frames: &'a [Value],
     contexts: &'a [Value],
@@ -167,7 +167,7 @@ pub(super) struct TracedKernel {
     pub(super) took: f64,
 }
 
-/// The kernels of a trace in Chrome's form, as PyTorch's profiler and our export write it.
+/// The kernels of a Chrome trace, as written by PyTorch's profiler and our export.
 pub(super) fn traced(text: &str) -> Result<Vec<TracedKernel>> {
     let trace: Value = serde_json::from_str(text).context("the trace is no JSON")?;
     let events =

@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-/// What became of a check.
+/// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It holds.
+    /// Passed.
     Ok,
-    /// It does not.
+    /// Failed.
     Failed,
-    /// It could not be made: something is not here.
+    /// Skipped: something is missing here.
     Lacks,
     /// A figure without a bound.
     Figure,
@@ -29,7 +29,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Two things that must be equal.
+    /// A check of two values for equality.
     pub(super) fn equal<T: PartialEq + fmt::Display>(
         part: &'static str,
         what: impl Into<String>,
@@ -40,7 +40,7 @@ impl Row {
         Self { part, what: what.into(), expected: expected.to_string(), got: got.to_string(), verdict }
     }
 
-    /// Something that must hold.
+    /// A check of a condition.
     pub(super) fn holds(
         part: &'static str,
         what: impl Into<String>,
@@ -58,13 +58,13 @@ impl Row {
         Self { part, what: what.into(), expected, got: got.into(), verdict: Verdict::Figure }
     }
 
-    /// A check that could not be made.
+    /// A skipped check.
     pub(super) fn lacks(part: &'static str, what: impl Into<String>, because: impl Into<String>) -> Self {
         let expected = String::new();
         Self { part, what: what.into(), expected, got: because.into(), verdict: Verdict::Lacks }
     }
 
-    /// A part that ended in an error.
+    /// A part that ended with an error.
     pub(super) fn broken(part: &'static str, error: &anyhow::Error) -> Self {
         Self::holds(part, "the check itself", "runs", format!("{error:#}"), false)
     }
@@ -78,14 +78,14 @@ impl fmt::Display for Row {
             Verdict::Lacks => "lacks",
             Verdict::Figure => "",
         };
-        // What others wrote must not end a cell.
+        // Text from others must not end a cell.
         let cell = |text: &str| text.replace('|', "\\|").replace(['\n', '\r'], " ");
         let cells = [self.part, &self.what, &self.expected, &self.got].map(cell);
         write!(f, "| {} | {verdict} |", cells.join(" | "))
     }
 }
 
-/// The table, in Markdown for a note or an issue.
+/// The table in Markdown, for a note or an issue.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut text = "| part | what | expected | got | |\n| --- | --- | --- | --- | --- |\n".to_owned();
     rows.iter().for_each(|row| text.push_str(&format!("{row}\n")));

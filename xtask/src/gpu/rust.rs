@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PART: &str = "rust";
-/// Its file.
+/// File name.
 pub(super) const PROGRAM: &str = "deepctx-gpu-cudarc";
-/// Its sources, a workspace of their own.
+/// Manifest of its separate workspace.
 const MANIFEST: &str = "tests/workloads/cudarc/Cargo.toml";
-/// Launches of each kernel on each of its threads.
+/// Launches of each kernel by each of its threads.
 const LAUNCHES: &str = "200";
-/// What its kernels take, nanoseconds, by the device's clock.
+/// Expected kernel durations in nanoseconds, by the device's clock.
 const KERNELS: [(&str, f64); 2] = [("spin_20us", 20_000.0), ("spin_100us", 100_000.0)];
-/// How much shorter a kernel may be: that clock has steps of up to a microsecond.
+/// Minimum ratio of a kernel's time: the clock has steps of up to a microsecond.
 const SHORTER: f64 = 0.9;
-/// And how much longer in the mean: a kernel begins and ends, and may share the device.
+/// Maximum ratio of the mean: kernels have overhead and may share the device.
 const LONGER: f64 = 2.0;
 
-/// Own counts = probes = CUPTI, and times as the kernels' names say.
+/// Own counts = probes = CUPTI, and times match the kernels' names.
 pub(super) fn run(stage: &Stage) -> Result<Vec<Row>> {
     let program = stage.beside_product(PROGRAM);
     let program = if program.is_file() { program } else { built()? };
@@ -47,13 +47,13 @@ pub(super) fn run(stage: &Stage) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Whether a kernel took as long in the mean as it must.
+/// Whether a kernel's mean time is as expected.
 fn took(kernel: &str, takes: f64, mean: f64) -> Row {
     let holds = (takes * SHORTER..takes * LONGER).contains(&mean);
     Row::holds(PART, format!("{kernel}: mean time"), format!("{takes:.0} ns"), format!("{mean:.0} ns"), holds)
 }
 
-/// Builds it in a folder of its own: nothing else needs what it depends on.
+/// Builds it in a separate folder: its dependencies are not needed elsewhere.
 pub(super) fn built() -> Result<PathBuf> {
     let folder = sh::target_dir().join("workloads/cudarc");
     let mut cargo: Command = sh::command("cargo");

@@ -20,14 +20,14 @@ fn window(running: &mut RunningProgram, launches: u32) -> Result<f64> {
 /// The same with our program attached.
 fn watched(stage: &Stage, running: &mut RunningProgram, launches: u32, words: &[&str]) -> Result<f64> {
     let attached = stage.attach("slowdown", running, words)?;
-    // Tables and caches fill.
+    // Fills tables and caches.
     window(running, launches / 4)?;
     let took = window(running, launches)?;
     stage.detach(attached)?;
     Ok(took)
 }
 
-/// The same while a profiler within the program collects; `None` where there is none.
+/// The same with a profiler within the program; `None` without one.
 fn profiled(stage: &Stage, running: &mut RunningProgram, launches: u32) -> Result<f64> {
     let trace = stage.file("slowdown.trace.json");
     let said = running.tell(&format!("profiled {} loop {launches}", trace.display()))?;

@@ -16,39 +16,38 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The program, and what it imports: carried within this one, which is then all that another machine needs beside the
-/// product.
+/// The program and its imports, embedded in this one: another machine then needs only this and the product.
 const SOURCES: [(&str, &str); 3] = [
     ("gpu_check.py", include_str!("../../../tests/workloads/gpu_check.py")),
     ("gpu_check_triton.py", include_str!("../../../tests/workloads/gpu_check_triton.py")),
     ("gpu_train.py", include_str!("../../../tests/workloads/gpu_train.py")),
 ];
-/// Device code with a table of lines, for the simulated device.
+/// Device code with a line table, for the simulated device.
 const CUBIN: &[u8] = include_bytes!("../../../symbolizer/tests/fixtures/cubin/lines13.cubin");
 
-/// Wrong on the simulated device: the program, not CUPTI, reports times that are longer than they were.
+/// A fault for the simulated device: the program, not CUPTI, reports times that are too long.
 pub(super) const STRETCHED: &str = "stretched";
 
-/// Surroundings of all checks.
+/// Environment of all checks.
 pub(super) struct Stage {
-    /// The program that users run.
+    /// The program under test.
     product: PathBuf,
-    /// The library that the driver is to load.
+    /// The library for the driver to load.
     collector: PathBuf,
-    /// An interpreter; with PyTorch, if `torch`.
+    /// An interpreter; with PyTorch unless `no_torch` is set.
     python: PathBuf,
     /// Why PyTorch is not used; `None` when it is.
     pub(super) no_torch: Option<String>,
     folder: PathBuf,
     variables: Vec<(&'static str, OsString)>,
-    /// Path of CUPTI, for programs without PyTorch, which includes it.
+    /// Path of CUPTI, for programs without PyTorch, which bundles it.
     cupti: Option<PathBuf>,
     pub(super) simulated: bool,
 }
 
-/// What a recorded program did, by its own account and by the profile.
+/// The results of a recorded program, by its own count and by the profile.
 pub(super) struct RecordedRun {
-    /// Answers to the commands, in their order.
+    /// Answers to the commands, in order.
     pub(super) account: Vec<Value>,
     pub(super) reported: ReportedProfile,
     profile: PathBuf,
@@ -62,14 +61,14 @@ pub(super) struct RunningProgram {
     attended: bool,
 }
 
-/// Our program, attached to one that runs.
+/// Our program, attached to a running one.
 pub(super) struct AttachedProfiler {
     child: Child,
     profile: PathBuf,
 }
 
 impl Stage {
-    /// On the device of this machine.
+    /// On this machine's device.
     pub(super) fn real(product: &Path, python: &Python, folder: &Path) -> Result<Self> {
         let mut stage = Self::new(product, &python.path, folder, Vec::new())?;
         stage.no_torch.clone_from(&python.no_torch);
@@ -77,7 +76,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// On the simulated device, where this is wrong: [`STRETCHED`], or what CUPTI does.
+    /// On the simulated device with this fault: [`STRETCHED`], or one of CUPTI.
     pub(super) fn simulated(product: &Path, libraries: &Path, wrong: &str, folder: &Path) -> Result<Self> {
         let cubin = folder.join("lines.cubin");
         std::fs::create_dir_all(folder)?;
@@ -123,7 +122,7 @@ impl Stage {
         })
     }
 
-    /// What programs find in their environment; `bare`: those without PyTorch.
+    /// Environment of programs; `bare`: those without PyTorch.
     fn surroundings(&self, bare: bool) -> Vec<(&'static str, OsString)> {
         let mut variables = self.variables.clone();
         if let Some(cupti) = self.cupti.as_ref().filter(|_| bare) {
@@ -138,12 +137,12 @@ impl Stage {
         variables
     }
 
-    /// A file that may lie beside our program.
+    /// A file that may be next to our program.
     pub(super) fn beside_product(&self, name: &str) -> PathBuf {
         self.product.with_file_name(name)
     }
 
-    /// A file in the folder of this stage.
+    /// A file in this stage's folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -154,14 +153,14 @@ impl Stage {
         words
     }
 
-    /// Our program.
+    /// A command of our program.
     pub(super) fn product(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.product);
         command.args(words).envs(self.variables.iter().cloned()).stdin(Stdio::null());
         command
     }
 
-    /// Records a program from its start to its end: `words` for ours, `commands` for it. `bare`: without PyTorch.
+    /// Records a whole program run: `words` are our options, `commands` are for the program. `bare`: without PyTorch.
     pub(super) fn record(
         &self,
         name: &str,
@@ -193,7 +192,7 @@ impl Stage {
         Ok(RecordedRun { account, reported: self.reported(&profile)?, profile })
     }
 
-    /// What a stored profile says.
+    /// Reads a stored profile.
     fn reported(&self, profile: &Path) -> Result<ReportedProfile> {
         let export = self.export(profile, &["--format", "json", "--lines"])?;
         let manifest = std::fs::read_to_string(profile.join("manifest.json"))?;
@@ -206,7 +205,7 @@ impl Stage {
         sh::finished(command, "an export", LONGEST)
     }
 
-    /// The single activities of a recording, as a trace.
+    /// The individual activities of a recording, as a trace.
     pub(super) fn trace(&self, recorded: &RecordedRun) -> Result<String> {
         self.export(&recorded.profile, &["--format", "chrome"])
     }
@@ -241,7 +240,7 @@ impl Stage {
         Ok(running)
     }
 
-    /// Attaches our program to one that runs, and waits until it is watched.
+    /// Attaches our program to a running one, and waits until it captures.
     pub(super) fn attach(
         &self,
         name: &str,
@@ -259,7 +258,7 @@ impl Stage {
         Ok(attached)
     }
 
-    /// Ends a capture, and reads what it stored.
+    /// Ends a capture and reads its profile.
     pub(super) fn detach(&self, mut attached: AttachedProfiler) -> Result<ReportedProfile> {
         let pid = attached.child.id().to_string();
         if !Command::new("kill").args(["-INT", &pid]).status()?.success() {
@@ -277,7 +276,7 @@ impl Stage {
 }
 
 impl RunningProgram {
-    /// Has the program carry out a command.
+    /// Sends a command to the program.
     pub(super) fn tell(&mut self, command: &str) -> Result<Value> {
         writeln!(self.input, "{command}")
             .with_context(|| format!("the program has ended before `{command}`"))?;
@@ -292,7 +291,7 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -12,13 +12,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A released source of CPython as Debian keeps it beside its packages, with its SHA-256.
+/// A CPython source release as kept in Debian's archive, with its SHA-256.
 pub(super) struct Source {
     version: &'static str,
     sha256: &'static str,
 }
 
-/// Sources of one version of CPython: the first that can be had. Older ones leave the archive, newer ones reach a
+/// Sources of one CPython version; the first available one is used. Older ones leave the archive, newer ones reach a
 /// mirror later.
 pub(super) struct Sources {
     /// `3.14`.
@@ -26,7 +26,7 @@ pub(super) struct Sources {
     sources: &'static [Source],
 }
 
-/// Since 3.14 an interpreter can have a function for each opcode, which clang alone compiles.
+/// Since 3.14, an interpreter can have a function per opcode, which only clang can compile.
 pub(super) const CPYTHON_3_14: Sources = Sources {
     minor: "3.14",
     sources: &[
@@ -55,34 +55,34 @@ pub(super) const CPYTHON_3_15: Sources = Sources {
     ],
 };
 
-/// The compiler that has the calling convention of tail calls.
+/// The compiler that supports the tail-call convention.
 const CLANG: &str = "clang-19";
 
-/// Modules that no test imports; leaving them out halves the time to compile.
+/// Modules that no test imports; without them, compilation takes half the time.
 const MODULES_LEFT_OUT: &str = "*disabled*
 _bz2 _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _ctypes_test _curses _curses_panel _dbm
 _decimal _elementtree _gdbm _hashlib _lsprof _lzma _multibytecodec _remote_debugging _sqlite3 _ssl _tkinter _uuid
 _zoneinfo _zstd nis pyexpat readline resource syslog termios xxlimited xxlimited_35 xxsubtype zlib
 ";
 
-/// How an interpreter is compiled.
+/// Build configuration of an interpreter.
 pub(super) struct Recipe<'a> {
-    /// What distinguishes it from others of the same source, in the name of its folder.
+    /// Distinguishes builds of the same source, in the folder name.
     pub(super) kind: &'a str,
-    /// Why it is compiled here.
+    /// Why it is built here.
     pub(super) because: &'a str,
     /// How long that takes.
     pub(super) takes: &'a str,
     /// Options of `configure`.
     pub(super) options: &'a [&'a str],
-    /// Variables of `configure`, which keeps them for `make`.
+    /// Variables of `configure`, which passes them to `make`.
     pub(super) variables: &'a [(&'a str, OsString)],
     /// Variables of `make`.
     pub(super) for_make: &'a [&'a str],
 }
 
-/// An interpreter without a GIL, and with a function for each opcode where that can be: Debian packages neither, and
-/// the builds that installers of Python fetch have both.
+/// An interpreter without a GIL and, if possible, with a function per opcode: Debian packages neither, but the builds
+/// that Python installers fetch have both.
 pub(super) fn free_threaded(folder: &Path) -> Result<PathBuf> {
     let tail_calls = sh::which(CLANG).is_some();
     let mut variables = vec![("CFLAGS", "-O1 -g0".into()), ("OPT", "-DNDEBUG".into())];
@@ -106,7 +106,7 @@ pub(super) fn free_threaded(folder: &Path) -> Result<PathBuf> {
 }
 
 impl Sources {
-    /// The folder in which the first that can be had is compiled by a recipe.
+    /// The folder in which the first available source is built by a recipe.
     pub(super) fn compiled(&self, folder: &Path, recipe: &Recipe<'_>) -> Result<PathBuf> {
         let mut last = None;
         for source in self.sources {
@@ -133,7 +133,7 @@ impl Source {
         let package = format!("python{minor}");
         let archive = archive::debian()?;
         let address = format!("{archive}/pool/main/p/{package}/{package}_{version}.orig.tar.xz");
-        // apt's helper checks the sum, and leaves no file when it differs.
+        // apt's helper checks the checksum, and leaves no file on a mismatch.
         let mut fetch = apt.command("/usr/lib/apt/apt-helper");
         fetch.args(["download-file", &address]).arg(&file).arg(format!("SHA256:{}", self.sha256));
         sh::run(&mut fetch).with_context(|| format!("the source of CPython {version} cannot be had"))?;
@@ -142,7 +142,7 @@ impl Source {
         Ok(tree)
     }
 
-    /// The folder in which it is compiled by a recipe.
+    /// The folder in which the source is built by a recipe.
     fn compiled(&self, folder: &Path, minor: &str, recipe: &Recipe<'_>) -> Result<PathBuf> {
         let (version, kind) = (self.version, recipe.kind);
         let build = folder.join("build").join(format!("{version}{kind}"));
@@ -157,7 +157,7 @@ impl Source {
         let mut configure = Command::new(tree.join("configure"));
         configure.args(["--quiet", "--without-ensurepip", "--disable-test-modules"]).args(recipe.options);
         configure.envs(recipe.variables.iter().map(|(name, value)| (name, value))).current_dir(&build);
-        // Its own words are the reason why it is missing.
+        // Its output is the reason why it is missing.
         let said = configure.output().context("cannot start configure")?;
         if !said.status.success() {
             let text = String::from_utf8_lossy(&said.stderr);

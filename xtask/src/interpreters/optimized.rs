@@ -12,27 +12,26 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The versions that can have a function for each opcode.
+/// The versions that can have a function per opcode.
 const VERSIONS: [&Sources; 2] = [&CPYTHON_3_14, &CPYTHON_3_15];
 
-/// The tools of one release of LLVM: its profiles and its bitcode are for itself alone.
+/// The tools of one LLVM release: its profiles and its bitcode work only with each other.
 const LLVM: &str = "/usr/lib/llvm-19/bin";
 
-/// As the standalone builds are configured, all in one program; but for the compiler's own profile, which would compile
-/// all once more. BOLT has one, and parts functions by it.
+/// Configured like the standalone builds, all in one program, except for the compiler's own profile, which would
+/// compile everything again. BOLT has a profile, and splits functions by it.
 const OPTIONS: [&str; 3] = ["--with-tail-call-interp", "--with-lto=thin", "--enable-bolt"];
 
-/// No debug information, which `configure` asks for with optimization at link time.
+/// No debug information, which `configure` enables with link-time optimization.
 const FOR_MAKE: [&str; 1] = ["CFLAGS_NODIST=-g0"];
 
-/// What is run for BOLT's profile: a small part of CPython's own choice, which would take as long as everything else
-/// together.
+/// Workload for BOLT's profile: a small part of CPython's own selection, which would take as long as everything else.
 const PROFILE_TASK: &str = "-m test --pgo test_collections test_generators test_re test_sort";
 
-/// What `make` leaves in the folder of a build, and what that is called: BOLT starts from the program of the linker.
+/// Build results of `make`, and their names: BOLT starts from the linker's output.
 const PROGRAMS: [(&str, &str); 2] = [("python.prebolt", "lto"), ("python", "lto-bolt")];
 
-/// Compiles what is not there yet. One that cannot be had is no failure; it is named.
+/// Compiles missing interpreters. Unavailable ones are listed and are no failure.
 pub(crate) fn fetch() -> Result<Interpreters> {
     setup::optimized_python()?;
     let folder = super::folder()?;
@@ -71,7 +70,7 @@ fn programs(sources: &Sources, folder: &Path) -> Result<Vec<PathBuf>> {
     let build = sources.compiled(folder, &recipe)?;
     let mut programs = Vec::new();
     for (program, kind) in PROGRAMS {
-        // Beside what it finds its library by.
+        // Next to the files by which it finds its library.
         let stripped = build.join(format!("{program}-stripped"));
         if !stripped.exists() {
             let mut strip = Command::new(tool("llvm-strip"));

@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::sh;
 
-/// What a run from an empty checkout takes on a machine without caches: 11 GiB in cargo's folder, two of caches, and
-/// what tests write and remove again.
+/// Space of a run from an empty checkout without caches: 11 GiB in cargo's folder, two of caches, and temporary files
+/// of the tests.
 const WHOLE_RUN_MIB: u64 = 14 << 10;
 
-/// Checks that there is room for a whole run, beside what earlier runs left.
+/// Checks that there is space for a whole run, considering the results of earlier runs.
 ///
 /// # Errors
-/// There is not, or nothing says how much there is.
+/// There is too little space, or it cannot be determined.
 pub(super) fn require_space() -> Result<()> {
     let target = sh::target_dir();
     let built = if target.exists() { mib(sh::command("du").arg("-sm").arg(&target))? } else { 0 };

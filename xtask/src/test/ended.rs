@@ -13,22 +13,22 @@ use anyhow::{Context, Result};
 
 use crate::sh;
 
-/// What a program left.
+/// The result of a program.
 pub(super) struct ProgramEnd {
     pub(super) status: ExitStatus,
     /// Standard output and standard error, in the order of writing.
     pub(super) text: String,
-    /// It took longer than it may.
+    /// It exceeded its time limit.
     pub(super) killed: bool,
-    /// CPU time of the program and of what it waited for, seen a little before its end. Below `sudo` it is not known.
+    /// CPU time of the program and its ended children, read shortly before its end. Unknown under `sudo`.
     pub(super) cpu: Duration,
 }
 
-/// How often a program is asked for its CPU time.
+/// How often the CPU time is read.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl ProgramEnd {
-    /// Runs the command to its end, or kills it and all that it started after `longest`.
+    /// Runs the command to its end, or kills it and its children after `longest`.
     pub(super) fn of(mut command: Command, name: &str, longest: Duration) -> Result<Self> {
         let path = output_file(name)?;
         let output = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -54,14 +54,14 @@ impl ProgramEnd {
     }
 }
 
-/// `/proc/PID/stat`, the fields after the name in parentheses.
+/// The fields of `/proc/PID/stat` after the name in parentheses.
 fn stat(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(text.rsplit_once(") ")?.1.to_owned())
 }
 
-/// What a process and its ended children used: `utime` to `cstime` of proc_pid_stat(5), in ticks, of which every
-/// architecture that Linux runs on has 100 a second for user space.
+/// CPU time of a process and its ended children: `utime` to `cstime` of proc_pid_stat(5), in ticks, which every Linux
+/// architecture reports to user space as 100 per second.
 fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = stat(pid)?;
     let ticks = stat.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
@@ -85,11 +85,11 @@ fn kill_with_descendants(pid: u32) {
         next += 1;
     }
     let mut kill = sh::as_root("kill", &[]);
-    // One that ended by itself in the meantime is no error.
+    // A process may have ended already.
     let _ = kill.arg("-KILL").args(all.iter().map(u32::to_string)).stderr(Stdio::null()).status();
 }
 
-/// Each process of this machine with its parent.
+/// All processes of this machine with their parents.
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let of = |entry: fs::DirEntry| {
@@ -136,7 +136,7 @@ mod tests {
         let ended = shell("sleep 301 & echo $!; wait", Duration::from_millis(300));
         let child: u32 = ended.text.trim().parse().expect("the shell printed its child");
         assert!(ended.killed);
-        // The signal is pending for a moment.
+        // The signal stays pending for a short time.
         let end = Instant::now() + Duration::from_secs(60);
         let is_gone = || {
             let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();

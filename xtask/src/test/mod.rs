@@ -46,7 +46,7 @@ pub(crate) struct Options {
 struct Group {
     name: &'static str,
     as_root: bool,
-    /// Runs only when it is named: it takes long.
+    /// Runs only when named, because it takes long.
     scheduled: bool,
 }
 
@@ -62,11 +62,11 @@ const fn scheduled(name: &'static str) -> Group {
     Group { scheduled: true, ..group(name) }
 }
 
-/// What no other group names.
+/// The group of everything that no other group names.
 const UNIT: &Group = &GROUPS[1];
-/// Where programs run with the older release of PyTorch instead of the current one.
+/// The group that runs programs with the older release of PyTorch instead of the current one.
 const TORCH_OLDER: &str = "torch-older";
-/// Where the tests of Python frames run with interpreters that take long to compile instead of all others.
+/// The group that runs the Python frame tests with slowly compiled interpreters instead of all others.
 const PYTHON_OPTIMIZED: &str = "python-optimized";
 
 const GROUPS: &[Group] = &[
@@ -95,33 +95,33 @@ const GROUPS: &[Group] = &[
     scheduled(SOAK),
 ];
 
-/// Groups whose programs run with other surroundings where another group is named.
+/// Groups whose programs run in another environment when another group is named.
 const VARIANTS: [(&str, &str); 2] = [("torch", TORCH_OLDER), ("python", PYTHON_OPTIMIZED)];
 
-/// Whether programs of this group are to run, with whatever surroundings.
+/// Whether programs of this group are to run, in any environment.
 fn wants_variant(options: &Options, group: &str) -> bool {
     let other = VARIANTS.iter().find(|(of, _)| *of == group);
     options.wants(group) || other.is_some_and(|(_, name)| options.wants(name))
 }
 
-/// Guests of an emulator, with the oldest and the newest kernel.
+/// Emulated guests with the oldest and the newest kernel.
 const KERNELS: &str = "kernels";
-/// The same with kernels between these.
+/// The same with kernels in between.
 const KERNELS_BETWEEN: &str = "kernels-between";
-/// Which kernels each of these groups boots.
+/// The kernels that each of these groups boots.
 const KERNELS_OF_GROUPS: [(&str, Kernels); 2] =
     [(KERNELS, Kernels::Ends), (KERNELS_BETWEEN, Kernels::Between)];
 
-/// A capture of the whole machine for minutes.
+/// A capture of the whole machine for several minutes.
 const SOAK: &str = "soak";
 
-/// Groups whose programs look at nothing but what they start, so that any row may run them beside the others: first
-/// those that run for minutes, last those that fill what is left. Not `gpu`: its programs share the files of the
-/// simulated device, and a probe is in a file for every process that maps it.
+/// Groups whose programs depend only on what they start, so that any row may run them concurrently: long-running ones
+/// first, the smallest last. Not `gpu`: its programs share the files of the simulated device, and a probe in a file
+/// affects every process that maps it.
 const INDEPENDENT: [&str; 8] =
     ["torch", "python", KERNELS, "jax", "live", "exports", "unwind-oracle", "unit"];
 
-/// Groups that run no test program of the workspace.
+/// Groups without test programs of the workspace.
 const WITHOUT_PROGRAMS: [&str; 7] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz", SOAK];
 
 impl Options {
@@ -146,8 +146,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let mut outcomes = Vec::new();
     let compiled = compile(options, &mut outcomes);
-    // Most programs run their tests one after another and sleep for half of the time: the CPUs have time for the
-    // compiler, and for programs whose tests look at nothing but the processes that they start.
+    // Most programs run their tests one after another and sleep half of the time: the CPUs have time for the compiler,
+    // and for programs whose tests depend only on processes they start.
     let independent =
         compiled.as_ref().map(|(built, surroundings)| independent(built, surroundings, options));
     let independent = Mutex::new(independent.unwrap_or_default());
@@ -180,7 +180,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     summary(&outcomes)
 }
 
-/// Checks the style, compiles the test programs if any is wanted, and fetches meanwhile what they need.
+/// Checks the style, compiles the test programs if needed, and fetches their requirements meanwhile.
 fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(BuildOutput, TestEnvironment)> {
     let programs =
         GROUPS.iter().any(|group| !WITHOUT_PROGRAMS.contains(&group.name) && options.wants(group.name));
@@ -194,7 +194,7 @@ fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(BuildOutpu
         return None;
     }
     std::thread::scope(|scope| {
-        // The network is waited for while the compiler works.
+        // The network transfers overlap with the compiler.
         let fetching = scope.spawn(|| TestEnvironment::fetch(options));
         let (built, outcome) = program::compile(options.wants("style"));
         let (surroundings, fetched) = fetching.join().unwrap_or_else(resume);
@@ -207,17 +207,17 @@ fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(BuildOutpu
     })
 }
 
-/// Goes on with the panic of a thread.
+/// Resumes the panic of a thread.
 fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
     std::panic::resume_unwind(panic)
 }
 
-/// What needs no compiler.
+/// Checks without a compiler.
 fn style() -> [Outcome; 2] {
     [check("tidy", || tidy::run(&tidy::Options::default())), cargo("format", &["fmt", "--all", "--check"])]
 }
 
-/// Lints where no test program is compiled.
+/// Lints if no test program is compiled.
 fn lint() -> Outcome {
     cargo(
         "clippy",
@@ -225,14 +225,14 @@ fn lint() -> Outcome {
     )
 }
 
-/// What is compiled and hardly runs, with less of the CPUs than the tests beside it.
+/// Checks that mostly compile, at lower CPU priority than the concurrent tests.
 fn compiled_only(options: &Options, built: Option<&BuildOutput>) -> Vec<Outcome> {
     lower_priority();
     let mut outcomes = Vec::new();
     if options.wants("unit") {
         outcomes.push(check("documentation examples", || {
             let mut cargo = sh::command("cargo");
-            // Compiled by another program, the libraries would be compiled again.
+            // Another compiler driver would recompile the libraries.
             let variables = if options.wants("style") { Vec::from(program::linter()?) } else { Vec::new() };
             sh::run(cargo.envs(variables).args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
         }));
@@ -250,8 +250,7 @@ fn compiled_only(options: &Options, built: Option<&BuildOutput>) -> Vec<Outcome>
     outcomes
 }
 
-/// Gives all that this thread starts from now on less of the CPU than the tests beside it. Without `renice` it has as
-/// much.
+/// Lowers the CPU priority of everything that this thread starts from now on. Without `renice`, it stays the same.
 fn lower_priority() {
     let thread = std::fs::read_link("/proc/thread-self");
     let id = thread.ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -260,16 +259,16 @@ fn lower_priority() {
     }
 }
 
-/// What any row runs when it has nothing else to do.
+/// A job for any idle row.
 type Job<'a> = Box<dyn FnOnce() -> Outcome + Send + 'a>;
 
-/// Runs these jobs, one after another, until none is left that no row has begun.
+/// Runs these jobs one after another until none is left.
 fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::iter::from_fn(next).map(|job| job()).collect()
 }
 
-/// The test programs of the wanted groups that any row may run, and guests of an emulator.
+/// Test programs of the wanted groups that any row may run, and emulated guests.
 fn independent<'a>(
     built: &'a BuildOutput,
     surroundings: &'a TestEnvironment,
@@ -301,7 +300,7 @@ fn independent<'a>(
     jobs
 }
 
-/// Runs all other test programs of the wanted groups, and what needs the product.
+/// Runs all other test programs of the wanted groups, and checks of the product.
 fn others(built: &BuildOutput, surroundings: &TestEnvironment, options: &Options) -> Vec<Outcome> {
     let product = built.product.as_deref();
     let wanted = built.tests.iter();
@@ -321,7 +320,7 @@ fn others(built: &BuildOutput, surroundings: &TestEnvironment, options: &Options
     outcomes
 }
 
-/// The committed objects of the kernel programs against a fresh build.
+/// Compares the committed kernel program objects with a fresh build.
 fn drift(options: &Options) -> Outcome {
     let name = "kernel programs";
     if options.no_setup && !sh::in_ci() && !toolchain::is_complete() {
@@ -336,7 +335,7 @@ fn drift(options: &Options) -> Outcome {
     }
 }
 
-/// What is built for aarch64, when this machine can build it.
+/// Checks the aarch64 builds, if this machine supports it.
 fn other_machine() -> Outcome {
     match aarch64::not_here_because() {
         None => check("aarch64", || aarch64::run(&aarch64::Options::default())),
@@ -344,7 +343,7 @@ fn other_machine() -> Outcome {
     }
 }
 
-/// The programs on other kernels, when this machine can emulate them.
+/// Checks other kernels, if this machine can emulate them.
 fn other_kernels(kernels: &[Kernels], product: Option<&Path>) -> Outcome {
     let name = "other kernels";
     if let Some(reason) = kernels::not_here_because() {
@@ -358,12 +357,11 @@ fn other_kernels(kernels: &[Kernels], product: Option<&Path>) -> Outcome {
     Outcome { table, ..outcome }
 }
 
-/// What a machine with a GPU will be checked with, on the simulated device: it must hold there, and fail where that
-/// misbehaves.
+/// Runs the list for machines with a GPU on the simulated device: it must pass there, and fail with its faults.
 fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
     check("list of GPU checks", || {
         let product = product.context("the product was not built")?;
-        // Root must not be the owner of what is built.
+        // Build outputs must not belong to root.
         gpu::build_programs()?;
         let mut list = sh::own_program_as_root()?;
         sh::run(list.args(["gpu-check", "--itself", "--product"]).arg(product))

@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// What one check came to.
+/// The result of one check.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) name: String,
@@ -17,12 +17,12 @@ pub(super) struct Outcome {
     pub(super) seconds: f64,
     /// CPU time of a test program, in seconds.
     pub(super) cpu_seconds: Option<f64>,
-    /// Of a test program; a check that is none counts as one test.
+    /// Counts of a test program; any other check counts as one test.
     pub(super) counts: Option<Counts>,
     pub(super) skipped: Vec<SkipReason>,
     /// Lines of a table that the program printed.
     pub(super) table: Vec<String>,
-    /// Names of tests that failed, each followed by where it panicked and what it said.
+    /// Names of failed tests, each followed by the panic's location and message.
     pub(super) failures: Vec<String>,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct Outcome {
 pub(super) enum SkipReason {
     /// It needs a GPU and there is none, or it needs a machine without one.
     Gpu(String),
-    /// This machine lacks something that can be installed, or that CI's machines have.
+    /// This machine lacks something that can be installed, or that CI machines have.
     Missing(String),
 }
 
-/// Tests of one program.
+/// Test counts of one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: usize,
@@ -44,7 +44,7 @@ pub(super) struct Counts {
 }
 
 impl SkipReason {
-    /// The reason that a test printed on a line of its own: `skipped: REASON`, `skipped, no GPU: REASON`, or
+    /// Parses the reason that a test printed on a separate line: `skipped: REASON`, `skipped, no GPU: REASON`, or
     /// `skipped, a GPU: REASON`.
     pub(super) fn in_line(line: &str) -> Option<Self> {
         if let Some(reason) = line.strip_prefix("skipped: ") {
@@ -60,7 +60,7 @@ impl SkipReason {
         }
     }
 
-    /// Whether CI may go without.
+    /// Whether CI accepts the skip.
     fn excused(&self) -> bool {
         matches!(self, Self::Gpu(_)) || !sh::in_ci()
     }
@@ -71,12 +71,12 @@ impl Outcome {
         Self { name: name.to_owned(), detail: format!("{error:#}"), ..Self::default() }
     }
 
-    /// A check that cannot be made here: a failure where nothing may be skipped.
+    /// A check that cannot run here: a failure if nothing may be skipped.
     pub(super) fn skipped(name: &str, skip: SkipReason) -> Self {
         Self { name: name.to_owned(), ok: true, skipped: vec![skip], ..Self::default() }.judged()
     }
 
-    /// Fails when something was skipped that may not be.
+    /// Fails if an unacceptable skip occurred.
     pub(super) fn judged(mut self) -> Self {
         if self.ok && !self.skipped.iter().all(SkipReason::excused) {
             self.ok = false;
@@ -93,7 +93,7 @@ impl Outcome {
         format!("{word} {:<34} {:>6.1} s  {cpu:>12}  {}", self.name, self.seconds, self.detail)
     }
 
-    /// Its share of the last line.
+    /// Its share of the totals.
     fn counts(&self) -> Counts {
         let mut counts = self.counts.unwrap_or(match (self.ok, self.skipped.is_empty()) {
             (true, true) => Counts { passed: 1, ..Counts::default() },
@@ -126,7 +126,7 @@ pub(super) fn cargo(name: &str, arguments: &[&str]) -> Outcome {
 }
 
 impl Counts {
-    /// Counts out of what a test program printed with `--show-output`. `None` when it did not come to its last line.
+    /// Parses counts from a test program's output with `--show-output`. `None` without its last line.
     pub(super) fn of(text: &str) -> Option<Self> {
         let line = text.lines().rev().find_map(|line| line.strip_prefix("test result: "))?;
         let (_, counts) = line.split_once(". ")?;
@@ -144,13 +144,13 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Lines of a panic that are repeated at the end: where, and the first lines of the message.
+/// Lines of a panic repeated at the end: the location and the first lines of the message.
 const PANIC_LINES: usize = 4;
 
-/// The tests that failed, out of what a test program printed: name, place and message of each.
+/// Parses failed tests from a test program's output: name, location and message of each.
 pub(super) fn failures(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // The section before holds what tests printed that passed.
+    // The preceding section contains the output of passed tests.
     let section = text.lines().skip_while(|line| *line != "failures:");
     let mut rest_of_panic = 0;
     for line in section {
@@ -169,7 +169,7 @@ pub(super) fn failures(text: &str) -> Vec<String> {
     found
 }
 
-/// How many tests printed that they skipped something.
+/// Number of tests that printed a skip.
 fn tests_with_skips(text: &str) -> usize {
     let mut tests = BTreeSet::new();
     let mut test = "";
@@ -196,7 +196,7 @@ pub(super) fn summary(outcomes: &[Outcome]) -> Result<()> {
         }
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
-    // Once more, where the reader of a long log looks first.
+    // Repeated at the end, where readers of a long log look first.
     for outcome in outcomes.iter().filter(|outcome| !outcome.ok) {
         println!("{}", outcome.line());
         for line in &outcome.failures {

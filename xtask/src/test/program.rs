@@ -15,7 +15,7 @@ use super::surroundings::{TestEnvironment, Variant};
 use super::{GROUPS, Group, INDEPENDENT, UNIT};
 use crate::{module, sh};
 
-/// Several times what the longest test program takes on two CPUs.
+/// Time limit: several times the longest test program on two CPUs.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
 
 /// One compiled test program.
@@ -32,25 +32,25 @@ fn group_of(target: &str) -> &'static Group {
     GROUPS.iter().find(begins).unwrap_or(UNIT)
 }
 
-/// What one run of cargo built.
+/// The result of one cargo run.
 #[derive(Default)]
 pub(super) struct BuildOutput {
     pub(super) tests: Vec<Program>,
-    /// The program that users run.
+    /// The product's program.
     pub(super) product: Option<PathBuf>,
     /// The library of the Python module.
     pub(super) module: Option<PathBuf>,
 }
 
-/// Variables that make cargo compile the workspace with clippy's driver: a compiler that lints. `cargo clippy` sets the
-/// same, but only checks; all would then be gone through once more to be compiled.
+/// Variables that make cargo compile the workspace with clippy's driver, a compiler that lints. `cargo clippy` sets the
+/// same ones but only checks, so that everything would be processed again for compilation.
 pub(super) fn linter() -> Result<[sh::Variable; 2]> {
     let sysroot = sh::output(sh::command("rustc").args(["--print", "sysroot"]))?;
     let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
     if !driver.is_file() {
         bail!("{}: not found; install the component `clippy` of the toolchain", driver.display());
     }
-    // How the driver separates its arguments: `src/driver.rs` of clippy.
+    // The driver's separator of arguments: `src/driver.rs` of clippy.
     let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
     Ok([("RUSTC_WORKSPACE_WRAPPER", driver.into()), ("CLIPPY_ARGS", arguments.into())])
 }
@@ -85,12 +85,12 @@ pub(super) fn compile(lint: bool) -> (BuildOutput, Outcome) {
     (built, outcome)
 }
 
-/// Name of the program that users run.
+/// Name of the product's program.
 const PRODUCT: &str = "deepctx-bpf";
-/// Gives tests that run the program its path.
+/// Variable with its path, for tests that run it.
 const PRODUCT_VARIABLE: &str = "TEST_BINARY_DEEPCTX_BPF";
 
-/// The test program that one line of cargo's report announces.
+/// The test program announced by one line of cargo's report.
 fn program_in(message: &serde_json::Value) -> Option<Program> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -109,7 +109,7 @@ fn program_in(message: &serde_json::Value) -> Option<Program> {
     })
 }
 
-/// The Python module's library, where one line of cargo's report announces it.
+/// The Python module's library, if one line of cargo's report announces it.
 fn library_in(message: &serde_json::Value) -> Option<PathBuf> {
     let files = message["filenames"].as_array()?.iter();
     files.filter_map(|file| Some(PathBuf::from(file.as_str()?))).find(|file| file.ends_with(module::LIBRARY))
@@ -135,7 +135,7 @@ impl Program {
     ) -> Vec<sh::Variable> {
         let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
         variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
-        // Where golden files are looked for; without it, below the topmost Cargo.toml of all parent folders.
+        // Root of golden files; by default, the folder of the topmost Cargo.toml of all parent folders.
         variables.push(("CARGO_WORKSPACE_DIR", sh::root().into()));
         variables.extend(product.map(|path| (PRODUCT_VARIABLE, path.into())));
         variables.extend(variant.iter().flat_map(|variant| variant.variables.iter().cloned()));
@@ -157,7 +157,7 @@ impl Program {
         variables
     }
 
-    /// Runs it, with one of its group's variants where there are any.
+    /// Runs it, with one of its group's variants if there are any.
     pub(super) fn run(
         &self,
         product: Option<&Path>,
@@ -179,7 +179,7 @@ impl Program {
         };
         command.current_dir(&self.folder).arg("--show-output").args(filter);
         if self.as_root() {
-            // They share the CPUs' sampling events and the machine; side by side they would disturb each other.
+            // They share the CPUs' sampling events and the machine, and would disturb each other.
             command.arg("--test-threads=1");
         }
         let mut outcome = Outcome { name, ..Outcome::default() };

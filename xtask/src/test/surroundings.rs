@@ -7,39 +7,39 @@ use super::outcome::{Outcome, check};
 use super::{KERNELS_OF_GROUPS, Options, PYTHON_OPTIMIZED, TORCH_OLDER};
 use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 
-/// What programs of a group run with, where they run more than once.
+/// An environment of a group's programs, if they run more than once.
 #[derive(Default)]
 pub(super) struct Variant {
-    /// Suffix of the program's name; empty for the usual one.
+    /// Suffix of the program's name; empty for the default.
     pub(super) name: String,
     pub(super) variables: Vec<sh::Variable>,
 }
 
-/// What test programs know of the world around them.
+/// Environments of test programs.
 #[derive(Default)]
 pub(super) struct TestEnvironment {
-    /// For the tests of Python frames, which run with each.
+    /// For the Python frame tests, which run once with each.
     python: Vec<Variant>,
-    /// For the tests of live stacks.
+    /// For the live stack tests.
     pub(super) live: Vec<sh::Variable>,
-    /// For the tests of exports.
+    /// For the export tests.
     pub(super) validators: Vec<sh::Variable>,
-    /// For the tests of probes.
+    /// For the probe tests.
     pub(super) vendors: Vec<sh::Variable>,
-    /// For the tests of PyTorch, which run with each.
+    /// For the PyTorch tests, which run once with each.
     torch: Vec<Variant>,
-    /// For the tests of PyTorch, too.
+    /// Also for the PyTorch tests.
     pub(super) triton: Vec<sh::Variable>,
-    /// For the tests of JAX.
+    /// For the JAX tests.
     pub(super) jax: Vec<sh::Variable>,
 }
 
 impl TestEnvironment {
-    /// Fetches what the wanted groups need.
+    /// Fetches the requirements of the wanted groups.
     pub(super) fn fetch(options: &Options) -> (Self, Vec<Outcome>) {
         let mut all = Self::default();
         let mut outcomes = Vec::new();
-        // First: readers of exports read what it exports.
+        // First, because readers of exports read its exports.
         if options.wants_any(&["torch", "exports"]) {
             outcomes.push(all.fetch_torch(None));
         }
@@ -123,7 +123,7 @@ impl TestEnvironment {
         })
     }
 
-    /// What programs of a group run with, each in turn; empty for most.
+    /// The environments of a group's programs; empty for most.
     pub(super) fn variants(&self, group: &str) -> &[Variant] {
         match group {
             "torch" => &self.torch,

@@ -13,7 +13,7 @@
 use super::syntax;
 use std::ops::Range;
 
-/// What opens a block of declarations.
+/// Start of a block of declarations.
 const OPENS: &str = "reasons! {";
 
 /// One reason.
@@ -28,8 +28,8 @@ pub(super) struct Declaration {
     pub(super) line: usize,
 }
 
-/// Where the blocks of a file are, from the first character behind the bracket to the closing one. `code`: the
-/// product of the file, without comments and strings.
+/// The blocks of a file, from the first character after the opening bracket to the closing one. `code` is the file's
+/// product code without comments and strings.
 pub(super) fn blocks(code: &str) -> Vec<Range<usize>> {
     let block = |(at, _): (usize, &str)| {
         let begin = at + OPENS.len();
@@ -52,7 +52,7 @@ pub(super) fn blocks(code: &str) -> Vec<Range<usize>> {
 /// The declarations of a block.
 ///
 /// # Errors
-/// A line, and what is wrong there.
+/// A line and its error.
 pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<Declaration>, (usize, String)> {
     let line_of = |at: usize| text[..at].matches('\n').count() + 1;
     let strings = syntax::strings(text).into_iter();
@@ -99,7 +99,7 @@ pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<De
     }
 }
 
-/// `, class CLASS` before another option or the end.
+/// Parses `, class CLASS` before another option or the end.
 fn take_class(options: &[String], into: &mut Declaration) {
     if let Some(at) = options.iter().position(|word| word == "class")
         && let Some(class) = options.get(at + 1)
@@ -113,7 +113,7 @@ fn words(code: &str) -> Vec<String> {
     code.replace(',', " , ").split_whitespace().map(str::to_owned).collect()
 }
 
-/// The value of a string that is not raw.
+/// The value of a non-raw string literal.
 pub(super) fn unescaped(quoted: &str) -> String {
     let mut value = String::new();
     let mut chars = quoted.trim_matches('"').chars().peekable();
@@ -131,7 +131,7 @@ pub(super) fn unescaped(quoted: &str) -> String {
 mod tests {
     use super::*;
 
-    /// One line for each declaration: key | sentence | class | page | what helps.
+    /// One line per declaration: key | sentence | class | page | help.
     #[track_caller]
     fn check(text: &str, expect: &[&str]) {
         let code = syntax::code_of(text);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Names = BTreeSet<String>;
 
-/// What one crate may use, or does use.
+/// The allowed or actual dependencies of one crate.
 #[derive(Debug, Default, PartialEq)]
 struct Edges {
     inside: Names,
@@ -35,7 +35,7 @@ pub(super) fn check(broken: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Folder name of a crate: what the document calls it.
+/// Folder name of a crate, as used in the document.
 fn short(name: &str) -> &str {
     name.strip_prefix("deepctx-").unwrap_or(name)
 }
@@ -54,7 +54,7 @@ fn collect(metadata: &Metadata, into: &mut BTreeMap<String, Edges>) {
     }
 }
 
-/// Reads the rows between the two markers of the document.
+/// Parses the rows between the document's two markers.
 fn parse(document: &str) -> Result<BTreeMap<String, Edges>> {
     let table = document
         .split_once("<!-- dependencies: begin -->")
@@ -75,12 +75,12 @@ fn parse(document: &str) -> Result<BTreeMap<String, Edges>> {
     Ok(rows)
 }
 
-/// The words between back-ticks.
+/// The words between backticks.
 fn names(cell: &str) -> Names {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Both ways: an edge that is not in the table, and a line in the table without an edge.
+/// Compares in both directions: an edge that is not in the table, and a row without an edge.
 fn compare(allowed: &BTreeMap<String, Edges>, actual: &BTreeMap<String, Edges>, broken: &mut Vec<String>) {
     for (name, edges) in actual {
         let Some(row) = allowed.get(name) else {

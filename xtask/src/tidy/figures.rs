@@ -10,7 +10,7 @@ use crate::sh;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Words of prose that left the vocabulary, in any case.
+/// Banned words of prose, in any case.
 const WORDS: &[&str] = &[
     "told",
     "tells",
@@ -37,9 +37,9 @@ const WORDS: &[&str] = &[
     "team",
     "teams",
 ];
-/// Where such a word may be used: keys that profiles store, recorded events, and a value that an option once had.
+/// Where such a word is allowed: keys in profiles, recorded events, and a former option value.
 const KEYS: &[&str] = &["team-begins", "team-call-lost", "team-unknown", "\"team\""];
-/// Names that left it, as they are spelt. `Screen` may be used: it is the terminal's.
+/// Banned identifiers, case-sensitive. `Screen` is allowed: it is the terminal's.
 const NAMES: &[&str] = &[
     "LAST_WORDS",
     "hear_out",
@@ -84,7 +84,7 @@ const NAMES: &[&str] = &[
     "type Step",
     "StepId",
 ];
-/// Names of files that left it. `source.rs` may be used: in the viewer it is about source code.
+/// Banned file names. `source.rs` is allowed: in the viewer it concerns source code.
 const FILES: &[&str] = &[
     "meet.rs",
     "enter.rs",
@@ -102,13 +102,13 @@ const FILES: &[&str] = &[
     "passing.rs",
 ];
 
-/// Figures by name, in the order in which they are shown.
+/// Figures by name, in display order.
 type Figures = BTreeMap<(usize, String), u64>;
 
 /// Longer functions are counted; above [`shape::FUNCTION_LINES_MAX`] they are refused.
 const FUNCTION_LINES: usize = 60;
 
-/// Prints the figures of `root`, beside those of `before`; with `list`, each place of `root` that is counted.
+/// Prints the figures of `root` next to those of `before`; with `list`, each counted place of `root`.
 pub(super) fn print(root: &Path, before: Option<&PathBuf>, list: bool) {
     let (now, places) = figures(root);
     let before = before.map(|before| figures(before).0);
@@ -140,14 +140,14 @@ pub(super) fn print(root: &Path, before: Option<&PathBuf>, list: bool) {
     }
 }
 
-/// Words of the old vocabulary do not come back.
+/// Fails on banned words.
 pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
     broken.extend(
         words(root, &mut Figures::new()).into_iter().map(|place| format!("{place} left the vocabulary")),
     );
 }
 
-/// The figures, and the places of words of the old vocabulary.
+/// The figures, and the places of banned words.
 fn figures(root: &Path) -> (Figures, Vec<String>) {
     let crates = crates(root);
     let mut figures = Figures::new();
@@ -180,7 +180,7 @@ fn figures(root: &Path) -> (Figures, Vec<String>) {
     (figures, places)
 }
 
-/// Functions of the product above the given number of lines.
+/// Functions of the product longer than the given number of lines.
 fn long(one: &Crate, most: usize) -> Vec<(String, syntax::Function)> {
     one.product()
         .flat_map(|file| {
@@ -225,8 +225,8 @@ fn words(root: &Path, figures: &mut Figures) -> Vec<String> {
     places
 }
 
-/// The words of a text, and the names in its code, that left the vocabulary, by line. In comments and in what is shown
-/// to people they are words like others.
+/// Banned words of a text and banned names of its code, by line. In comments and user-visible text, names are ordinary
+/// words.
 fn old_vocabulary(text: &str, code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut look_for = |text: &str, kind: &str, words: &[&str]| {
@@ -242,7 +242,7 @@ fn old_vocabulary(text: &str, code: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// How often the whole word occurs.
+/// Occurrences of the whole word.
 fn count(text: &str, word: &str) -> usize {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let whole = |(at, _): &(usize, &str)| {

@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     bail!("{} broken rules", broken.len())
 }
 
-/// The committed objects name no folder of the machine that built them.
+/// The committed objects must not contain a folder name of the build machine.
 fn objects(broken: &mut Vec<String>) {
     for path in sh::files_below(&sh::root().join("ebpf/prebuilt"), ".o") {
         let bytes = std::fs::read(&path).unwrap_or_default();
@@ -83,7 +83,7 @@ fn objects(broken: &mut Vec<String>) {
     }
 }
 
-/// Both licence texts are there, and the kernel programs say what the kernel asks for.
+/// Both licence texts must exist, and the kernel programs must declare the licence that the kernel requires.
 fn licences(broken: &mut Vec<String>) {
     for (file, must) in [("LICENSE-MIT", "MIT License"), ("LICENSE-APACHE", "Apache License")] {
         let text = std::fs::read_to_string(sh::root().join(file)).unwrap_or_default();

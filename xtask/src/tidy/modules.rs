@@ -11,27 +11,27 @@ use super::syntax;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// One module, which is one file.
+/// One module, that is, one file.
 #[derive(Default)]
 struct Module {
     /// Path of the file from the root of the checkout.
     file: String,
-    /// Paths that it names outside of `use`.
+    /// Paths used outside of `use`.
     paths: Vec<Vec<String>>,
-    /// What `use` brings in: name here, path.
+    /// Imports by `use`: local name, path.
     imports: Vec<(String, Vec<String>)>,
-    /// Paths whose every name is brought in.
+    /// Paths of glob imports.
     globs: Vec<Vec<String>>,
 }
 
 type ModulePath = Vec<String>;
-/// Modules of a crate by their paths in it.
+/// Modules of a crate, by path.
 type Crate = BTreeMap<ModulePath, Module>;
 
-/// Depth to which re-exports of re-exports are followed.
+/// Maximum depth of followed re-exports.
 const REEXPORTS_MAX: usize = 8;
 
-/// Groups of files that use each other in a circle, sorted; `files` are path and text of all files of one crate.
+/// Groups of files with cyclic dependencies, sorted; `files` are path and text of all files of one crate.
 pub(super) fn circles(folder: &str, files: &[(String, String)]) -> Vec<Vec<String>> {
     let modules: Crate = files
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn circles(folder: &str, files: &[(String, String)]) -> Vec<Vec<Strin
     connected(&edges)
 }
 
-/// The module that a file below `src` is: `src/a/b.rs` and `src/a/b/mod.rs` are `a::b`.
+/// The module of a file below `src`: `src/a/b.rs` and `src/a/b/mod.rs` are `a::b`.
 fn module_path(folder: &str, file: &str) -> Option<ModulePath> {
     let below = file.strip_prefix(folder)?.trim_start_matches('/').strip_prefix("src/")?;
     let stem = Path::new(below).with_extension("");
@@ -62,7 +62,7 @@ fn module(file: &str, text: &str) -> Module {
     let mut module = Module { file: file.to_owned(), ..Module::default() };
     let mut rest = String::new();
     for statement in code.split_inclusive(';') {
-        // `use` opens a statement, behind a bracket, attributes or what makes it public.
+        // `use` starts a statement, after a bracket, attributes or a visibility.
         match statement.match_indices("use ").find(|(at, _)| opens_statement(&statement[..*at])) {
             Some((at, _)) => {
                 rest.push_str(&statement[..at]);
@@ -89,7 +89,7 @@ fn opens_statement(before: &str) -> bool {
     before.is_empty() || before.ends_with(['{', '}', ']'])
 }
 
-/// Reads `a::{b as c, d::*}` below the path `base`.
+/// Parses `a::{b as c, d::*}` below the path `base`.
 fn tree_into(tree: &str, base: &[String], into: &mut Module) {
     let tree = tree.trim();
     if let Some(open) = tree.find('{') {
@@ -132,7 +132,7 @@ fn segments(path: &str) -> Vec<String> {
     path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
-/// Every path of two names or more.
+/// All paths with at least two names.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let mut found = BTreeSet::new();
@@ -145,11 +145,11 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-/// Files whose definitions this module names.
+/// Files whose definitions this module uses.
 fn used(modules: &Crate, here: &ModulePath, module: &Module) -> BTreeSet<String> {
     let mut targets = BTreeSet::new();
     let own = |to: &ModulePath| to.len() < here.len() && here.starts_with(to);
-    // A module that is brought in by its name is used where a path begins with it.
+    // A module imported by name is used if a path begins with it.
     let items = module.imports.iter().map(|(_, path)| path).chain(&module.paths);
     for path in items {
         let place = resolve(modules, here, path, REEXPORTS_MAX).filter(|place| !own(place.module()));
@@ -167,7 +167,7 @@ fn used(modules: &Crate, here: &ModulePath, module: &Module) -> BTreeSet<String>
     targets
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq)]
 enum PathTarget {
     Module(ModulePath),
@@ -183,7 +183,7 @@ impl PathTarget {
     }
 }
 
-/// Follows a path that is written in the module `here`; `None` when it leaves the crate.
+/// Resolves a path in the module `here`; `None` when it leaves the crate.
 fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) -> Option<PathTarget> {
     let depth = depth.checked_sub(1)?;
     let (first, mut rest) = path.split_first()?;
@@ -197,7 +197,7 @@ fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) ->
                 child
             } else {
                 let (_, import) = modules[here].imports.iter().find(|(known, _)| known == name)?;
-                // A name that stands for itself is of another crate.
+                // A self-referencing name belongs to another crate.
                 if import.first() == Some(first) {
                     return None;
                 }
@@ -224,7 +224,7 @@ fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) ->
     modules.contains_key(&at).then_some(PathTarget::Module(at))
 }
 
-/// Where a name in a module is defined: there, or where its re-export leads.
+/// Where a name in a module is defined: there, or at the target of its re-export.
 fn definition(modules: &Crate, at: &ModulePath, name: &str, depth: usize) -> PathTarget {
     let here = PathTarget::Item(at.clone());
     let Some(module) = modules.get(at).filter(|_| depth > 0) else { return here };
@@ -234,7 +234,7 @@ fn definition(modules: &Crate, at: &ModulePath, name: &str, depth: usize) -> Pat
     here
 }
 
-/// Groups of more than one file that all reach each other.
+/// Groups of several files that can all reach each other.
 fn connected(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reached = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

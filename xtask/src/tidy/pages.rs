@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The site's contents, in the form of mdBook.
+/// The site's table of contents, in mdBook's format.
 const CONTENTS: &str = "docs/SUMMARY.md";
 
 /// Checks all pages of the checkout.
@@ -36,7 +36,7 @@ pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
     }
 }
 
-/// Blocks of Python that do not parse.
+/// Python blocks with syntax errors.
 fn python_errors(pages: &[(String, String)], parse: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut broken = Vec::new();
     for (name, text) in pages {
@@ -49,7 +49,7 @@ fn python_errors(pages: &[(String, String)], parse: impl Fn(&str) -> Option<Stri
     broken
 }
 
-/// Blocks of Python in a page, with the numbers of their first lines.
+/// Python blocks in a page, with the numbers of their first lines.
 fn python_blocks(text: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -87,7 +87,7 @@ fn syntax_error(python: &Path, code: &str) -> Option<String> {
     }
 }
 
-/// Pages of the site that are missing from its contents, or listed more than once.
+/// Pages of the site that its contents omit, or list more than once.
 fn not_once_in_contents(pages: &[(String, String)]) -> Vec<String> {
     let contents = pages.iter().find(|(name, _)| name == CONTENTS).map_or("", |(_, text)| text);
     let listed: Vec<String> = links(contents).map(|(_, link)| beside(CONTENTS, link)).collect();
@@ -100,7 +100,7 @@ fn not_once_in_contents(pages: &[(String, String)]) -> Vec<String> {
         .collect()
 }
 
-/// Links to files and headings that are not there, and links out of the site, which has no other files.
+/// Links to missing files and headings, and links out of the site, which has no other files.
 fn links_to_nothing(pages: &[(String, String)], exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut broken = Vec::new();
     for (name, text) in pages {
@@ -125,7 +125,7 @@ fn is_of_site(name: &str) -> bool {
     name.starts_with("docs/")
 }
 
-/// The path that a link of this page means, from the root of the checkout.
+/// The target of a page's link, relative to the root of the checkout.
 fn beside(page: &str, link: &str) -> String {
     let mut path = PathBuf::from(page);
     path.pop();
@@ -141,7 +141,7 @@ fn beside(page: &str, link: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Lines of a page outside its fenced blocks, with their numbers.
+/// Numbered lines of a page outside its fenced blocks.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -151,7 +151,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where links of a page lead, with the numbers of their lines. Text between backticks is not a link.
+/// Link targets of a page with their line numbers. Text between backticks is not a link.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines(text).flat_map(|(number, line)| {
         let mut inside_code = false;
@@ -163,7 +163,7 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Headings of a page as links name them: small letters, digits, hyphens for blanks.
+/// Headings of a page in link form: lower case, digits, hyphens for spaces.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = lines(text).filter_map(|(_, line)| {
         let heading = line.trim_start_matches('#');

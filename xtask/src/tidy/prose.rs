@@ -6,12 +6,12 @@ use super::tree::Crate;
 use crate::sh;
 use std::path::Path;
 
-/// Columns of a line of prose.
+/// Maximum columns of a line of prose.
 const COLUMNS_MAX: usize = 120;
-/// Words in the name of a test.
+/// Maximum words in the name of a test.
 const TEST_WORDS_MAX: usize = 10;
 
-/// Checks comments and names of tests in all crates, and the pages.
+/// Checks comments and test names in all crates, and the pages.
 pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) {
     for file in crates.iter().flat_map(|one| &one.files) {
         for name in long_names(&file.code) {
@@ -30,12 +30,12 @@ pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) {
     }
 }
 
-/// Whether a file is input or expected output of tests, which nobody wraps.
+/// Whether a file is test input or expected output, which is not wrapped.
 pub(super) fn is_data(name: &str) -> bool {
     name.contains("fixtures/") || name.contains("golden/")
 }
 
-/// Whether a line of source code is a comment that could be wrapped.
+/// Whether a line of source code is a wrappable comment.
 pub(super) fn is_comment(line: &str) -> bool {
     line.trim_start().strip_prefix("//").is_some_and(|rest| {
         let text = rest.trim_start_matches(['/', '!']).trim_start();
@@ -43,12 +43,12 @@ pub(super) fn is_comment(line: &str) -> bool {
     })
 }
 
-/// Whether a line of a page could be wrapped: rows of tables, and links by themselves, cannot.
+/// Whether a line of a page can be wrapped: table rows and lone links cannot.
 pub(super) fn is_paragraph(line: &str) -> bool {
     !line.starts_with('|') && line.trim_start().contains(' ')
 }
 
-/// Numbers of the lines of prose that are too long; the inside of fenced blocks is not prose.
+/// Numbers of prose lines that are too long; fenced blocks are not prose.
 pub(super) fn long_lines(text: &str, is_prose: impl Fn(&str) -> bool) -> impl Iterator<Item = usize> {
     let mut fenced = false;
     (1..).zip(text.lines()).filter_map(move |(number, line)| {
@@ -57,7 +57,7 @@ pub(super) fn long_lines(text: &str, is_prose: impl Fn(&str) -> bool) -> impl It
     })
 }
 
-/// Tests whose names are whole stories.
+/// Test names that are too long.
 pub(super) fn long_names(code: &str) -> impl Iterator<Item = &str> {
     let tests = code.split("#[test]").skip(1);
     let names = tests.filter_map(|test| test.split_once("fn ")?.1.split('(').next());

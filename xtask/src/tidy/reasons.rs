@@ -13,9 +13,9 @@ use std::path::Path;
 
 /// The page with the tables.
 const PAGE: &str = "docs/loss.md";
-/// What begins the table of a page that lists the reasons which name it.
+/// Start of a page's table of the reasons that name it.
 const TABLE_OF_PAGE: &str = "<!-- reasons of this page -->\n";
-/// What ends a table.
+/// End of a table.
 const TABLE_END: &str = "<!-- end -->";
 /// The file of the macro itself.
 const MECHANISM: &str = "common/src/reason.rs";
@@ -28,7 +28,7 @@ struct LocatedDeclaration {
     declared: Declaration,
 }
 
-/// Checks all declarations, and that the tables are those of the page; with `write`, they become so.
+/// Checks all declarations and the page's tables; with `write`, updates the tables.
 pub(super) fn check(root: &Path, crates: &[Crate], write: bool, broken: &mut Vec<String>) -> Result<()> {
     let product = || crates.iter().filter(|one| !one.folder.starts_with("tests") && one.folder != "xtask");
     let files: Vec<&File> = product().flat_map(Crate::product).collect();
@@ -112,7 +112,7 @@ fn is_key(text: &str) -> bool {
     !text.is_empty() && text.split('-').all(|word| !word.is_empty() && word.chars().all(letter))
 }
 
-/// What looks like a reason and is not declared as one. `needed`: the exceptions that were made use of.
+/// Undeclared pairs that look like reasons. `needed` collects the used exceptions.
 fn outside(file: &File, needed: &mut BTreeSet<String>, broken: &mut Vec<String>) {
     if file.name == MECHANISM {
         return;
@@ -178,7 +178,7 @@ fn with_tables(page: &str, found: &[LocatedDeclaration]) -> std::result::Result<
     }
 }
 
-/// A page with the table of the reasons that name it, if it has a place for one.
+/// A page with the table of its reasons, if it has a place for one.
 fn with_own_table(
     name: &str,
     page: &str,
@@ -212,7 +212,7 @@ fn table(class: &str, found: &[LocatedDeclaration]) -> String {
     table
 }
 
-/// Those that are in, by their keys.
+/// The selected declarations, sorted by key.
 fn sorted(found: &[LocatedDeclaration], is_in: impl Fn(&Declaration) -> bool) -> Vec<&Declaration> {
     let mut rows: Vec<_> = found.iter().map(|one| &one.declared).filter(|one| is_in(one)).collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key));

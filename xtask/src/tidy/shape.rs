@@ -9,7 +9,7 @@ use super::{modules, syntax};
 
 /// Longer functions do more than one thing.
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
-/// Calls that read a clock: those of libraries, and functions of ours around them.
+/// Calls that read a clock: library functions, and our wrappers around them.
 const CLOCKS: &[&str] = &[
     "Instant::now(",
     "SystemTime::now(",
@@ -48,7 +48,7 @@ fn functions<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<Strin
     }
 }
 
-/// Parameters that arrive in a tuple have no names where they are passed, and hide how many there are.
+/// Tuple parameters have no names at the call and hide the number of parameters.
 fn packed_parameters<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<String>) {
     for file in crates.flat_map(Crate::product) {
         for function in syntax::functions(file.product()) {
@@ -71,13 +71,13 @@ fn circles<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<String>
     }
 }
 
-/// Circles among the files of a crate's product.
+/// Cycles among the files of a crate's product.
 pub(super) fn circles_of(one: &Crate) -> Vec<Vec<String>> {
     let files: Vec<_> = one.product().map(|file| (file.name.clone(), file.text.clone())).collect();
     modules::circles(&one.folder, &files)
 }
 
-/// A header that says that no clock is read holds for its file; that of a folder for all of it.
+/// A header's promise to read no clock holds for its file; a folder's header, for all of it.
 fn clocks(one: &Crate, broken: &mut Vec<String>) {
     for claim in one.product().filter(|file| promises_no_clock(&file.header())) {
         let folder = claim.name.strip_suffix("/mod.rs").or_else(|| claim.name.strip_suffix("/lib.rs"));
@@ -97,7 +97,7 @@ fn clocks(one: &Crate, broken: &mut Vec<String>) {
     }
 }
 
-/// Whether the part `Does not: …` of a header names reading clocks.
+/// Whether the part `Does not: …` of a header mentions reading clocks.
 fn promises_no_clock(header: &str) -> bool {
     let Some((_, rest)) = header.split_once("Does not:") else { return false };
     let sentence = rest.split_once(". ").map_or(rest, |(sentence, _)| sentence).to_lowercase();

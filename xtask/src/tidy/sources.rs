@@ -9,13 +9,13 @@ use std::path::Path;
 
 /// Longer files hold more than one concept.
 const LINES_MAX: usize = 700;
-/// How far above an `unsafe` its argument may begin.
+/// Maximum lines between an `unsafe` and the start of its argument.
 const SAFETY_LINES: usize = 8;
 
-/// Words that only the named places may use.
+/// Words reserved for certain places.
 struct RestrictedWords {
     words: &'static [&'static str],
-    /// Where the rule holds: path prefixes.
+    /// Scope: path prefixes.
     within: &'static [&'static str],
     /// Exceptions inside: path prefixes.
     except: &'static [&'static str],
@@ -103,7 +103,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("rust-lang", ".org"), "the machine's own configuration knows its registries"),
 ];
 
-/// Checks every hand-written text file of the checkout.
+/// Checks all hand-written text files of the checkout.
 pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
     for suffix in [".rs", ".md", ".toml", ".py", ".cpp", ".c", ".h", ".sh"] {
         for path in sh::files_below(root, suffix) {
@@ -121,7 +121,7 @@ pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
 
 fn file(name: &str, text: &str, broken: &mut Vec<String>) {
     for (number, line) in (1..).zip(text.lines()) {
-        // In Rust, rustfmt sees to it; what it leaves are texts that tests expect.
+        // rustfmt handles Rust; what it leaves is text that tests expect.
         if line.ends_with([' ', '\t']) && !name.ends_with(".rs") {
             broken.push(format!("{name}:{number}: ends in white space"));
         }
@@ -140,7 +140,7 @@ fn file(name: &str, text: &str, broken: &mut Vec<String>) {
 }
 
 fn rust(name: &str, text: &str, broken: &mut Vec<String>) {
-    // `x/tests.rs` is the other half of `x.rs`, which says what both are about.
+    // `x/tests.rs` belongs to `x.rs`, whose header covers both.
     if !text.starts_with("//! ") && !name.ends_with("/tests.rs") && !name.ends_with("/tests/mod.rs") {
         broken.push(format!(
             "{name}:1: a module opens with `//!`: what it owns, because of what, what it does not"
@@ -155,7 +155,7 @@ fn rust(name: &str, text: &str, broken: &mut Vec<String>) {
             broken.push(format!("{name}:{}: `unsafe` without a SAFETY argument", number + 1));
         }
     }
-    // Unit tests may use what the code they test may not.
+    // Unit tests may use what the tested code must not.
     if tree::is_test(name) {
         return;
     }
@@ -181,7 +181,7 @@ fn is_unsafe(line: &str) -> bool {
     })
 }
 
-/// A `SAFETY:` comment or a `# Safety` section is on the line or shortly above.
+/// Whether a `SAFETY:` comment or a `# Safety` section is on the line or shortly above.
 fn argued(lines: &[&str], number: usize) -> bool {
     let first = number.saturating_sub(SAFETY_LINES);
     lines[first..=number].iter().any(|line| line.contains("SAFETY:") || line.contains("# Safety"))

@@ -18,7 +18,7 @@ pub(super) struct Function {
     pub(super) has_packed_parameter: bool,
 }
 
-/// The same text with comments, strings and characters made blank; line breaks stay.
+/// The same text with comments, strings and characters blanked; line breaks stay.
 pub(super) fn code_of(text: &str) -> String {
     let mut code = text.as_bytes().to_vec();
     each_text(text, |part, _| {
@@ -31,7 +31,7 @@ pub(super) fn code_of(text: &str) -> String {
     String::from_utf8_lossy(&code).into_owned()
 }
 
-/// Where the strings of a text are, with their quotes; raw ones are left out.
+/// Ranges of the non-raw strings of a text, including quotes.
 pub(super) fn strings(text: &str) -> Vec<Range<usize>> {
     let mut strings = Vec::new();
     each_text(text, |part, is_string| {
@@ -42,7 +42,7 @@ pub(super) fn strings(text: &str) -> Vec<Range<usize>> {
     strings
 }
 
-/// Calls `found` with each comment, string and character, and whether it is a string that is not raw.
+/// Calls `found` with each comment, string and character, and whether it is a non-raw string.
 fn each_text(text: &str, mut found: impl FnMut(Range<usize>, bool)) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -117,7 +117,7 @@ fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     Some(body + len + close.len())
 }
 
-/// The end of a character; `None` where the quote begins a lifetime.
+/// The end of a character literal; `None` if the quote starts a lifetime.
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at + 1) == Some(&b'\\') {
         let close = bytes.get(at + 3..)?.iter().position(|byte| *byte == b'\'')?;
@@ -135,7 +135,7 @@ pub(super) fn product_of(code: &str) -> &str {
     let mut from = 0;
     while let Some(at) = code[from..].find("#[cfg(test)]").map(|at| from + at) {
         let rest = code[at + "#[cfg(test)]".len()..].trim_start();
-        // Tests are at the end; a module in another file, or an item for tests, does not end the product.
+        // Tests come last; a module in another file, or an item for tests, does not end the product.
         if rest.starts_with("mod ")
             && rest.find('{').unwrap_or(usize::MAX) < rest.find(';').unwrap_or(usize::MAX)
         {
@@ -164,8 +164,8 @@ pub(super) fn functions(code: &str) -> Vec<Function> {
     found
 }
 
-/// Whether a parameter takes a tuple apart, or is one, or refers to one; `signature` begins behind the function's name.
-/// Unit and what stands in brackets for its `+` (`&(dyn Any + Send)`) are no tuples.
+/// Whether a parameter destructures a tuple, is one, or refers to one; `signature` starts after the function's name.
+/// Unit and parentheses around a `+` (`&(dyn Any + Send)`) are no tuples.
 fn has_packed_parameter(signature: &str) -> bool {
     let (mut generics, mut around, mut before) = (0_usize, 0_usize, ' ');
     let signature: Vec<char> = signature.chars().filter(|c| !c.is_whitespace()).collect();
@@ -190,8 +190,8 @@ fn has_packed_parameter(signature: &str) -> bool {
     false
 }
 
-/// Whether what follows is a parameter or its type, perhaps behind a reference. White space is gone: of `&'a mut (`,
-/// `&'amut` is before.
+/// Whether a parameter or its type follows, possibly after a reference. White space has been removed: for `&'a mut (`,
+/// `before` is `&'amut`.
 fn is_of_parameter(before: &[char]) -> bool {
     let length = before.iter().rev().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '\'')).count();
     let (before, word) = before.split_at(before.len() - length);
@@ -205,7 +205,7 @@ fn is_of_parameter(before: &[char]) -> bool {
     matches!(before, [.., '(' | ',' | ':'])
 }
 
-/// Whether the bracket at the begin of `inside` contains a comma.
+/// Whether the parentheses at the start of `inside` contain a comma.
 fn has_comma(inside: &[char]) -> bool {
     let (mut depth, mut before) = (0_usize, ' ');
     for c in inside.iter().copied() {
@@ -222,7 +222,7 @@ fn has_comma(inside: &[char]) -> bool {
     false
 }
 
-/// Where the body of the function at `at` ends; `None` where it has none.
+/// End of the body of the function at `at`; `None` without a body.
 fn body_end(bytes: &[u8], at: usize) -> Option<usize> {
     let (mut depth, mut around) = (0_usize, 0_isize);
     for (place, byte) in (at..).zip(&bytes[at..]) {
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn comments_and_strings_become_blank() {
-        // Blanks are counted in bytes; what is left says enough.
+        // Blanks are counted in bytes; the rest is sufficient.
         let check = |text: &str, expect: &str| {
             let code = code_of(text);
             assert_eq!(code.split_whitespace().collect::<Vec<_>>().join(" "), expect, "{text}");

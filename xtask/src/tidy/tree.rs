@@ -8,7 +8,7 @@ use crate::sh;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A file of Rust.
+/// A Rust file.
 pub(super) struct File {
     /// Path from the root of the checkout.
     pub(super) name: String,
@@ -24,7 +24,7 @@ pub(super) struct Crate {
 }
 
 impl File {
-    /// True when it runs in tests only.
+    /// True for test-only files.
     pub(super) fn is_test(&self) -> bool {
         is_test(&self.name)
     }
@@ -34,7 +34,7 @@ impl File {
         syntax::product_of(&self.code)
     }
 
-    /// The comment that opens it, as one line.
+    /// The file's header comment, as one line.
     pub(super) fn header(&self) -> String {
         let lines = self.text.lines().map_while(|line| line.strip_prefix("//!"));
         lines.map(str::trim).collect::<Vec<_>>().join(" ")
@@ -42,7 +42,7 @@ impl File {
 }
 
 impl Crate {
-    /// True when the whole crate is there for tests.
+    /// True for test-only crates.
     pub(super) fn is_of_tests(&self) -> bool {
         self.folder.starts_with("tests")
     }
@@ -53,7 +53,7 @@ impl Crate {
     }
 }
 
-/// Tests by their place: folders of tests, and the halves of modules that hold their tests.
+/// Recognizes tests by path: test folders, and the test parts of modules.
 pub(super) fn is_test(name: &str) -> bool {
     let part = |part: &str| name.starts_with(&format!("{part}/")) || name.contains(&format!("/{part}/"));
     name.ends_with("/tests.rs")
@@ -63,7 +63,7 @@ pub(super) fn is_test(name: &str) -> bool {
         || part("benches")
 }
 
-/// All crates below `root`, in the order of their folders.
+/// All crates below `root`, ordered by folder.
 pub(super) fn crates(root: &Path) -> Vec<Crate> {
     let name_of = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
     let manifests = sh::files_below(root, "Cargo.toml");

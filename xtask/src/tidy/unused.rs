@@ -9,14 +9,14 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package, Target};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Checks every manifest of the checkout, and the table that those of the workspace share.
+/// Checks every manifest of the checkout, and the workspace's shared table.
 pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) -> Result<()> {
     let manifest = root.join("Cargo.toml");
     let mut declared = BTreeSet::new();
     for package in packages(&manifest)? {
         declared.extend(package.dependencies.iter().map(|dependency| dependency.name.clone()));
     }
-    // Those with a workspace of their own are read one by one.
+    // Packages with a separate workspace are read one by one.
     let mut checked = BTreeSet::new();
     let manifests = std::iter::once(manifest.clone())
         .chain(crates.iter().map(|one| root.join(&one.folder).join("Cargo.toml")));
@@ -39,7 +39,7 @@ pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) -> 
     Ok(())
 }
 
-/// The packages of the workspace that a manifest belongs to.
+/// The packages of a manifest's workspace.
 fn packages(manifest: &Path) -> Result<Vec<Package>> {
     let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec()?;
     Ok(metadata.workspace_packages().into_iter().cloned().collect())
@@ -49,7 +49,7 @@ fn name_below(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Folders with the code of libraries and programs, each with a slash behind. What tests are made of has some, too.
+/// Source folders of libraries and programs, each with a trailing slash. Test sources are included.
 fn source_folders(root: &Path, package: &Package) -> Vec<String> {
     let of_tests = |target: &&Target| {
         target.is_test() || target.is_example() || target.is_bench() || target.is_custom_build()
@@ -83,7 +83,7 @@ fn of_package(root: &Path, package: &Package, one: &Crate, broken: &mut Vec<Stri
     }
 }
 
-/// Whether code has a path that begins with this crate.
+/// Whether code has a path that starts with this crate.
 fn names(code: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(name).any(|(at, _)| {

@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) why: &'static str,
 }
 
-/// Kinds of events here, and the categories of the traces that they come from.
+/// Our kinds of events, with the trace categories that they come from.
 const KINDS: [(&str, &[&str]); 5] = [
     ("kernel", &["kernel"]),
     ("copy", &["gpu_memcpy", "memcpy"]),
@@ -22,7 +22,7 @@ const KINDS: [(&str, &[&str]); 5] = [
     ("synchronisation", &["cuda_sync"]),
 ];
 
-/// Where our sums are not those of plain counting, by rank.
+/// Differences between our sums and plain counting, by rank.
 pub(super) fn against_counting(ours: &Value, raw: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     for (rank, raw) in raw.as_object().into_iter().flatten() {
@@ -45,7 +45,7 @@ pub(super) fn against_counting(ours: &Value, raw: &Value) -> Vec<String> {
         }
         let devices: Vec<&Value> = rows(ours, "devices").filter(|row| only || of_rank(row)).collect();
         if let [device] = devices[..] {
-            // The reference adds begins as floating-point numbers, each off by up to 0.12 ns in 10⁶ seconds.
+            // The reference adds start times as floating-point numbers, each off by up to 0.12 ns in 10⁶ seconds.
             let tolerance = 0.001 + 0.0003 * number(&raw["gpu_events"]);
             check("span, µs", number(&device["span_ns"]) / 1e3, number(&raw["gpu_span_us"]), 0.001);
             check("busy, µs", number(&device["busy_ns"]) / 1e3, number(&raw["gpu_busy_us"]), tolerance);
@@ -66,7 +66,7 @@ pub(super) fn against_counting(ours: &Value, raw: &Value) -> Vec<String> {
     wrong
 }
 
-/// Count and nanoseconds of each kernel, over all operators and what none launched.
+/// Count and nanoseconds of each kernel, over all operators and kernels without one.
 fn by_kernel(operators: &Value) -> std::collections::BTreeMap<&str, (f64, f64)> {
     let mut kernels = std::collections::BTreeMap::new();
     let owners = rows(operators, "rows").map(|row| &row["launched"]).chain([&operators["outside"]]);
@@ -77,7 +77,7 @@ fn by_kernel(operators: &Value) -> std::collections::BTreeMap<&str, (f64, f64)> 
     kernels
 }
 
-/// Our figures of the first rank beside HTA's.
+/// Our figures of the first rank next to HTA's.
 pub(super) fn against_hta(ours: &Value, hta: &Value) -> Vec<Row> {
     let facts = Facts::of(ours, hta);
     let mut table = Vec::new();
@@ -134,7 +134,7 @@ pub(super) fn against_hta(ours: &Value, hta: &Value) -> Vec<Row> {
     table
 }
 
-/// Time by the classes of kernels that run at once, and sums by class.
+/// Time by the classes of concurrent kernels, and totals by class.
 fn classes(ours: &Value, hta: &Value, facts: &Facts) -> Vec<Row> {
     let mine = rows(ours, "kernel_classes").next().cloned().unwrap_or_default();
     let theirs = &hta["kernel_breakdown"];
@@ -182,7 +182,7 @@ fn classes(ours: &Value, hta: &Value, facts: &Facts) -> Vec<Row> {
     table
 }
 
-/// Whether a row of HTA's is of the rank whose figures are shown.
+/// Whether a row of HTA belongs to the shown rank.
 fn is_first(row: &Value, hta: &Value) -> bool {
     let shown = rows(hta, "temporal_breakdown").next().map(|row| &row["rank"]);
     shown.is_none_or(|rank| *rank == row["rank"])
@@ -194,7 +194,7 @@ fn bandwidth(ours: &Value, hta: &Value) -> Vec<Row> {
     let theirs = rows(hta, "memory_bw_summary").filter(|row| is_first(row, hta));
     let peak = |theirs: &Value| {
         let name = theirs["name"].as_str()?;
-        // HTA joins names that differ by what follows in brackets.
+        // HTA merges names that differ only in brackets.
         let same = |row: &&Value| {
             let mine = row["name"].as_str().unwrap_or_default();
             Some(&row["rank"]) == first.as_ref() && mine.split(" (").next() == Some(name)
@@ -211,7 +211,7 @@ fn bandwidth(ours: &Value, hta: &Value) -> Vec<Row> {
     theirs.filter_map(peak).collect()
 }
 
-/// The length of the critical path of the step that HTA was asked about.
+/// The length of the critical path of the step that HTA analyzed.
 fn path(ours: &Value, hta: &Value) -> Option<Row> {
     let theirs = hta["critical_path"].as_object()?.values().next()?;
     let theirs = theirs["path_us"].as_f64().filter(|_| theirs["succeeded"] == true)?;
@@ -231,21 +231,21 @@ fn stragglers(ours: &Value, hta: &Value) -> Option<Row> {
 
 fn row(analysis: &'static str, ours: f64, hta: Option<f64>, why: &'static str) -> Row {
     let show = |figure: f64| if figure.fract() == 0.0 { format!("{figure}") } else { format!("{figure:.3}") };
-    // HTA's percentages have two decimals, its times are whole microseconds where the trace's are.
+    // HTA's percentages have two decimals; its times are whole microseconds if the trace's are.
     let rounding = if analysis.ends_with(", ms") { 0.000_6_f64 } else { 0.006 };
     let same = hta.is_some_and(|hta| (hta - ours).abs() <= rounding.max(ours.abs() * 1e-6));
     let why = if same { "" } else { why };
     Row { analysis, ours: show(ours), hta: hta.map_or_else(|| "–".to_owned(), show), why }
 }
 
-/// What decides why a figure differs.
+/// Facts that explain differences.
 struct Facts {
     synchronisations: bool,
-    /// HTA counts more work than there is: host events with a stream.
+    /// HTA counts extra work: host events with a stream.
     surplus: bool,
     lost_launches: bool,
     several_ranks: bool,
-    /// Times have parts of a microsecond.
+    /// Times have fractions of a microsecond.
     fine: bool,
 }
 
@@ -272,7 +272,7 @@ impl Facts {
         }
     }
 
-    /// Why time by classes differs; `less`: HTA has less of it.
+    /// Why time by classes differs; `less`: HTA has less.
     fn classes(&self, less: bool) -> &'static str {
         match self {
             Facts { several_ranks: true, .. } => "HTA adds up all ranks",
@@ -291,7 +291,7 @@ impl Facts {
     }
 }
 
-/// Why figures of launches and of queues differ.
+/// Why launch and queue figures differ.
 const LAUNCHES: &str = "HTA knows five calls by name, without those of graphs, HIP and the driver";
 const QUEUES: &str = "HTA knows eleven calls by name, without those of graphs and modules";
 const BANDWIDTH: &str =

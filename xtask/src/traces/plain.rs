@@ -14,7 +14,7 @@ use super::figures::Row;
 use super::sql;
 use crate::sh;
 
-/// Count and nanoseconds of dispatches of a JSON file of rocprofv3.
+/// Count and nanoseconds of dispatches in a rocprofv3 JSON file.
 const ROCPROF: &str = r"
 import gzip, json, sys
 with gzip.open(sys.argv[1]) as file:
@@ -23,7 +23,7 @@ rows = [row for tool in tools for row in tool['buffer_records']['kernel_dispatch
 print(len(rows), sum(row['end_timestamp'] - row['start_timestamp'] for row in rows))
 ";
 
-/// Count and nanoseconds of events on streams of devices in an XPlane file (`tsl/profiler/protobuf/xplane.proto`).
+/// Count and nanoseconds of events on device streams in an XPlane file (`tsl/profiler/protobuf/xplane.proto`).
 const XPLANE: &str = r"
 import sys
 def fields(bytes):
@@ -65,11 +65,11 @@ print(count, round(time))
 #[derive(Clone, Copy)]
 enum CountMethod {
     Sql,
-    /// By a script that prints count and nanoseconds of the work of devices.
+    /// By a script that prints count and nanoseconds of device work.
     Script(&'static str),
 }
 
-/// Kinds of files by how they are called, and what the comparison says of them.
+/// Kinds of files by name pattern, and their descriptions in the comparison.
 const KINDS: [(&str, &str, CountMethod, &str); 4] = [
     ("nsys", ".sqlite", CountMethod::Sql, "HTA reads no export of Nsight Systems; plain SQL gives the same"),
     (
@@ -87,17 +87,17 @@ const KINDS: [(&str, &str, CountMethod, &str); 4] = [
     ("", ".xplane.pb", CountMethod::Script(XPLANE), "HTA reads no XPlane; plain counting gives the same"),
 ];
 
-/// What was counted of one file.
+/// Results of counting one file.
 pub(super) struct CountResult {
-    /// The trace, as the comparison calls it.
+    /// The trace's name in the comparison.
     pub(super) name: String,
-    /// Where our sums are others.
+    /// Differences from our sums.
     pub(super) wrong: Vec<String>,
     /// Its rows of the comparison.
     pub(super) rows: Vec<Row>,
 }
 
-/// Counts every such file of a folder; `timeline` gives what we say of one.
+/// Counts all such files of a folder; `timeline` returns our figures of one.
 pub(super) fn count(folder: &Path, timeline: impl Fn(&Path) -> Result<Value>) -> Result<Vec<CountResult>> {
     let mut all = Vec::new();
     for (prefix, suffix, counting, why) in KINDS {
@@ -118,7 +118,7 @@ pub(super) fn count(folder: &Path, timeline: impl Fn(&Path) -> Result<Value>) ->
     Ok(all)
 }
 
-/// Where our sums of the work of devices are not those that a script counts.
+/// Differences between our sums of device work and a script's.
 fn against_script(ours: &Value, file: &Path, script: &str) -> Result<Vec<String>> {
     let said =
         Command::new("python3").args(["-c", script]).arg(file).output().context("cannot run python3")?;
@@ -127,13 +127,13 @@ fn against_script(ours: &Value, file: &Path, script: &str) -> Result<Vec<String>
     let counted: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
     let counted = counted.filter(|counted| counted.len() == 2).context("the script said no two numbers")?;
     let (count, time_ns) = work(ours);
-    // Begins and ends are rounded to whole nanoseconds.
+    // Starts and ends are rounded to whole nanoseconds.
     let near = time_ns.abs_diff(counted[1]) <= count;
     let differs = format!("work: {count}, {time_ns} ns instead of {}, {} ns", counted[0], counted[1]);
     Ok(if count == counted[0] && near { Vec::new() } else { vec![differs] })
 }
 
-/// Count and nanoseconds of what devices did.
+/// Count and nanoseconds of device work.
 fn work(ours: &Value) -> (u64, u64) {
     let traces = ours["traces"].as_array().into_iter().flatten();
     let sums = traces.flat_map(|trace| trace["sums"].as_array().into_iter().flatten());

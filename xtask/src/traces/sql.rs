@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Prints, by process: count and nanoseconds of each kind of event, and work whose call is there.
+/// Prints by process: count and nanoseconds of each kind of event, and work whose call exists.
 const COUNT: &str = r"
 import gzip, json, sqlite3, sys
 bytes = open(sys.argv[1], 'rb').read()
@@ -50,7 +50,7 @@ if 'NVTX_EVENTS' in there:
 print(json.dumps([[pid, out[pid]] for pid in sorted(out)]))
 ";
 
-/// Where our sums are not those of plain SQL, by process.
+/// Differences between our sums and plain SQL, by process.
 pub(super) fn against_sql(ours: &Value, file: &Path) -> Result<Vec<String>> {
     let said =
         Command::new("python3").args(["-c", COUNT]).arg(file).output().context("cannot run python3")?;
@@ -78,7 +78,7 @@ pub(super) fn against_sql(ours: &Value, file: &Path) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Count and nanoseconds of what the queries take together.
+/// Total count and nanoseconds of what the queries cover.
 fn sum_of(trace: &Value, kind: &str) -> (Option<u64>, Option<u64>) {
     let kinds: &[&str] = match kind {
         "range" => &["operator", "annotation", "step"],

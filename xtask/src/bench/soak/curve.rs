@@ -8,14 +8,14 @@ use super::reading::Reading;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 150.0;
-/// Room left of the curves, for numbers.
+/// Left margin for numbers.
 const LEFT: f64 = 60.0;
-/// Room above each, for its name.
+/// Space above each curve for its name.
 const TOP: f64 = 28.0;
 
 type Curve = (&'static str, fn(&Reading) -> f64);
 
-/// One below the other, each from 0.
+/// The curves, one below the other, each starting at 0.
 const CURVES: [Curve; 4] = [
     ("Memory of the profiler, resident and locked, MiB", Reading::memory_mib),
     ("Memory of its workers, MiB", |reading| reading.workers_mib),
@@ -23,7 +23,7 @@ const CURVES: [Curve; 4] = [
     ("Files of the profile", |reading| reading.files),
 ];
 
-/// The picture.
+/// Draws the curves.
 pub(super) fn svg(readings: &[Reading]) -> String {
     let end = readings.last().map_or(1.0, |reading| reading.at.as_secs_f64().max(1.0));
     let height = CURVES.len() as f64 * (HEIGHT + TOP) + TOP;

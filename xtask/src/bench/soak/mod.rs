@@ -43,24 +43,24 @@ pub(crate) struct Options {
 
 /// Readings of one run.
 const READINGS: u32 = 180;
-/// Two readings are not closer than this.
+/// Minimum interval between readings.
 const APART_MIN: Duration = Duration::from_secs(2);
-/// Libraries that come and go.
+/// Number of libraries that are replaced.
 const LIBRARIES: usize = 8;
-/// Memory of the profiler with what it locks in the kernel, MiB.
+/// Maximum memory of the profiler, including locked kernel memory, in MiB.
 const MEMORY_MAX: f64 = 150.0;
-/// Between the second third of a run and the last, memory may differ by this share: allocators keep what they had.
+/// Maximum growth of memory from the second third of a run to the last: allocators retain memory.
 const GROWTH_MAX: f64 = 0.05;
-/// And descriptors by so many: a worker or a segment may just be open.
+/// Maximum growth of open descriptors: a worker or a segment may be open at the time.
 const DESCRIPTORS_MAX: f64 = 8.0;
-/// Stacks to the thread's start, share of samples: the others are of programs that end before they are read.
+/// Minimum share of samples with complete stacks: the others belong to programs that end before they are read.
 const COMPLETE_MIN: f64 = 0.8;
-/// Longest time to end after SIGINT.
+/// Maximum time to end after SIGINT.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// Runs the chore for ten minutes, as root: long enough to see what each process or library leaves behind.
+/// Runs the chore for ten minutes, as root: long enough to detect what each process or library leaves behind.
 pub(crate) fn ten_minutes() -> Result<()> {
-    // Root must not be the owner of what is built.
+    // Build outputs must not belong to root.
     let ours = product(Profile::Release)?;
     let mut soak = sh::own_program_as_root()?;
     sh::run(soak.args(["soak", "--hours", "0.17", "--profiler"]).arg(ours))
@@ -95,13 +95,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let code = attached.finish()?;
     let ended_after = asked.elapsed();
     let said = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
-    // Who held its memory, which is the last that it says.
+    // The owners of its memory, at the end of its output.
     said.lines().skip_while(|line| !line.starts_with("own memory")).for_each(|line| eprintln!("    {line}"));
     drop(targets);
     judge(&ours, &profile, &readings, &gone, code, ended_after)
 }
 
-/// Reads what the profiler takes, in equal steps, and replaces a library before each reading.
+/// Reads the profiler's resource use at equal intervals, and replaces a library before each reading.
 fn read(
     options: &Options,
     attached: &mut RunningProfiler,
@@ -123,7 +123,7 @@ fn read(
     Ok(readings)
 }
 
-/// The figures of a run, and an error where one of them is not met.
+/// The figures of a run, and an error if one misses its target.
 fn judge(
     ours: &Path,
     profile: &Path,
@@ -183,7 +183,7 @@ fn judge(
     Ok(())
 }
 
-/// Libraries that are replaced while they are used, as an upgrade does: each time another file of that name.
+/// Libraries that are replaced while in use, as in an upgrade: each time by another file of the same name.
 struct Libraries {
     paths: Vec<PathBuf>,
     original: PathBuf,
@@ -201,7 +201,7 @@ impl Libraries {
         Ok(libraries)
     }
 
-    /// Puts a new file in the place of one of them.
+    /// Replaces one of them by a new file.
     fn replace(&self, n: usize) -> Result<()> {
         let (path, new) = (&self.paths[n % LIBRARIES], self.paths[0].with_file_name("new"));
         fs::copy(&self.original, &new).with_context(|| format!("cannot copy {}", self.original.display()))?;

@@ -17,24 +17,24 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// One reading.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
-    /// Since the first sample.
+    /// Time since the first sample.
     pub(super) at: Duration,
     /// Resident memory of the profiler itself.
     pub(super) resident_mib: f64,
-    /// What it locks in the kernel: maps and programs.
+    /// Memory that it locks in the kernel: maps and programs.
     pub(super) locked_mib: f64,
-    /// Memory of its workers; pages that they share with each other and with the profiler are divided among them.
+    /// Memory of its workers; pages shared with each other or with the profiler are divided by the number of users.
     pub(super) workers_mib: f64,
     /// Open descriptors.
     pub(super) descriptors: f64,
     pub(super) threads: f64,
-    /// Files of the profile.
+    /// Number of files of the profile.
     pub(super) files: f64,
     pub(super) profile_mib: f64,
 }
 
 impl Reading {
-    /// Of the profiler with this pid, which writes this profile.
+    /// Reads the profiler with this pid, which writes this profile.
     pub(super) fn of(pid: u32, profile: &Path, at: Duration) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let files: Vec<u64> = fs::read_dir(profile)
@@ -55,7 +55,7 @@ impl Reading {
         })
     }
 
-    /// What the profiler itself takes.
+    /// Memory of the profiler itself.
     pub(super) fn memory_mib(&self) -> f64 {
         self.resident_mib + self.locked_mib
     }
@@ -79,14 +79,14 @@ impl fmt::Display for Reading {
     }
 }
 
-/// The number of a line of a process's status; sizes are in KiB.
+/// The number in a line of a process's status; sizes are in KiB.
 fn line(status: &str, name: &str) -> Result<f64> {
     let value = status.lines().find_map(|line| line.strip_prefix(name));
     let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
     number.with_context(|| format!("no {name} in the status"))
 }
 
-/// Memory of the children of a process, each page divided by the number of its users (Pss, proc(5)), KiB.
+/// Memory of a process's children, each page divided by the number of its users (Pss, proc(5)), KiB.
 fn workers(pid: u32) -> f64 {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
     let of_ours = processes.filter(|process| {

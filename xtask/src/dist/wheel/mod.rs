@@ -14,30 +14,30 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes the list of files with their sums, and packs.
+/// Writes the list of files with checksums, and packs.
 const TOOLS: &[&str] = &["wheel==0.48.0", "packaging==26.3"];
-/// Go along with every wheel.
+/// Included in every wheel.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// What `pip` shows of a package.
+/// Metadata that `pip` shows.
 struct Description<'a> {
-    /// As it is asked for: `pip install NAME`.
+    /// Name for `pip install NAME`.
     name: &'a str,
     summary: &'a str,
-    /// The oldest CPython that runs it.
+    /// The oldest supported CPython.
     python: &'a str,
-    /// Interpreters, their interface, the platform.
+    /// Interpreter, ABI and platform tags.
     tag: String,
-    /// More lines: classifiers, addresses.
+    /// Additional lines: classifiers, URLs.
     more: &'a str,
     /// Markdown.
     description: String,
-    /// Every crate that is linked in, as CycloneDX.
+    /// All linked crates, as CycloneDX.
     components: String,
 }
 
 impl Description<'_> {
-    /// Beginning of the names of files and folders: name and version.
+    /// Stem of file and folder names: name and version.
     fn stem(&self, tree: &Tree) -> String {
         format!("{}-{}", self.name.replace('-', "_"), tree.version)
     }

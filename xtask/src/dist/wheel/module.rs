@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "deepctx";
 
-/// What readers of the package index see; the pages of docs/ link to each other, which would lead nowhere there.
+/// Text for the package index; pages of docs/ link to each other and would have dead links there.
 const DESCRIPTION: &str = r#"# deepctx
 
 Opens profiles of deep-learning processes, and what other profilers recorded (pprof, Kineto, rocprofv3, XPlane, Nsight
@@ -37,7 +37,7 @@ It needs no other package, no root and no profiler. `deepctx-bpf` records the pr
 pub(in super::super) fn make(library: &Path, tree: &Tree, parts: &Path, output: &Path) -> Result<PathBuf> {
     let folder = parts.join("module-wheel");
     module::lay_out(library, &folder.join(NAME))?;
-    // The library's own platform: it may need an older C library than the program.
+    // The library's own platform: it may need an older glibc than the program.
     let platform = Needs::of(library)?.python_platform();
     let (major, minor) = module::OLDEST;
     let about = Description {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Name among Python's modules.
+/// Name of the Python module.
 const MODULE: &str = "deepctx_bpf";
 
 const INIT: &str = r#""""deepctx-bpf: where the time of a process goes, on CPU and GPU.
@@ -70,7 +70,7 @@ pub(in super::super) fn make(tree: &Tree, needs: &Needs, parts: &Path, output: &
     put(&folder.join(MODULE).join("__init__.py"), INIT)?;
     put(&folder.join(MODULE).join("__main__.py"), MAIN)?;
     put(&folder.join(MODULE).join("py.typed"), "")?;
-    // `data` goes below the prefix as it is, `scripts` into the folder for programs.
+    // `data` is installed below the prefix, `scripts` into the folder of programs.
     let data = folder.join(format!("{}.data", about.stem(tree)));
     let scripts = data.join("scripts");
     fs::create_dir_all(&scripts)?;
