@@ -12,14 +12,14 @@ use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, gap_count, sample_count};
 use deepctx_profile::ledger::CheckTime;
 
-/// The last CPU, which is online again when this is dropped.
+/// The last CPU, brought online again on drop.
 struct Cpu {
     number: u32,
     switch: PathBuf,
 }
 
 impl Cpu {
-    /// `None` where it stays online.
+    /// `None` if it cannot be taken offline.
     fn last() -> Option<Self> {
         let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
         let number = list.trim().rsplit([',', '-']).next().unwrap().parse().unwrap();
@@ -35,7 +35,7 @@ impl Cpu {
         fs::write(&self.switch, if online { "1" } else { "0" }).unwrap();
     }
 
-    /// Lets a process run nowhere else.
+    /// Binds a process to this CPU.
     fn only(&self, pid: &str) {
         let number = self.number.to_string();
         let moved = Command::new("taskset").args(["--pid", "--cpu-list", &number, pid]).output().unwrap();
@@ -67,16 +67,16 @@ fn cpus_that_come_during_a_capture_are_sampled() {
         seen = sample_count(&recording.file());
     };
     goes_on(&recording);
-    // What comes is new to the recording.
+    // A CPU that comes online is new to the recording.
     cpu.set(true);
     cpu.only(&busy.pid());
     goes_on(&recording);
-    // The kernel takes the sampling event away with the CPU; between two looks nobody may see that it went.
+    // The kernel removes the sampling event with the CPU; a short absence may go unnoticed.
     cpu.set(false);
     cpu.set(true);
     cpu.only(&busy.pid());
     goes_on(&recording);
-    // The process goes elsewhere.
+    // The process moves elsewhere.
     cpu.set(false);
     goes_on(&recording);
     drop(cpu);
@@ -85,6 +85,6 @@ fn cpus_that_come_during_a_capture_are_sampled() {
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
     let came = gap_count(&profile, "cpu-came-late");
-    // The last time may be after the last look.
+    // The last time may follow the last check.
     assert!((2..=3).contains(&came), "{came}: {said}");
 }

@@ -11,13 +11,13 @@ use std::process::Command;
 use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, binary, can_capture, expect_code, program_under, run, sample_count, stderr};
 
-/// A small disk of its own, until it is dropped.
+/// A small separate disk, removed on drop.
 struct Disk {
     folder: tempfile::TempDir,
 }
 
 impl Disk {
-    /// One of this size; `None` where none can be made.
+    /// A disk of this size; `None` if none can be created.
     fn of(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
@@ -43,7 +43,7 @@ impl Drop for Disk {
     }
 }
 
-/// Ever new stacks, so that each flush has something to write; for as much of its own time as its argument says.
+/// Continuously new stacks, so that each flush has data; runs for the CPU time given as the argument.
 const NEW_STACKS: &str = "
 import random, sys, time
 names = ['f%d' % n for n in range(300)]
@@ -68,7 +68,7 @@ fn full_disk_ends_the_capture_and_keeps_flushed_data() {
     let said = stderr(&recorded);
     assert_eq!(recorded.status.code(), Some(2), "{said}");
     assert!(said.contains("No space left") && said.contains("hint: "), "{said}");
-    // Nothing half-written is listed, and no file of a flush that failed takes what space there is.
+    // No incomplete file is listed, and no file of a failed flush takes space.
     let report = run(&["report", path]);
     assert!(report.status.success(), "{}", stderr(&report));
     assert!(stderr(&report).contains("did not end well"), "{}", stderr(&report));
@@ -103,7 +103,7 @@ fn hanging_up_ends_a_recording_that_is_complete() {
         return;
     }
     let busy = Busy::start();
-    // Also where whoever runs the tests has these signals ignored (`nohup`), as the profiler would leave them.
+    // Also if these signals are ignored by the caller (`nohup`), which the profiler would inherit.
     let mut command = Command::new("env");
     let command = program_under(command.arg("--default-signal=HUP"));
     let mut recording = Recording::by(command, &["--pid", &busy.pid()]);
@@ -116,8 +116,8 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
 }
 
-/// Runs a program in a terminal of its own, waits until it has drawn `drawn`, closes the terminal, and returns how the
-/// program ended.
+/// Runs a program in a separate terminal, waits until it has drawn `drawn`, closes the terminal, and returns the
+/// program's exit status.
 const IN_A_TERMINAL: &str = "
 import fcntl, os, pty, select, struct, sys, termios, time
 drawn, command = sys.argv[1].encode(), sys.argv[2:]
@@ -151,7 +151,7 @@ fn ends_in_a_terminal(python: &mut Command, drawn: &str, arguments: &[&str]) {
     let ended = python.args(["-c", IN_A_TERMINAL, drawn]).arg(binary()).args(arguments).output().unwrap();
     let said = stderr(&ended);
     assert!(ended.status.success(), "{arguments:?}: {said}");
-    // Neither a crash nor a signal: it has put away what it attached.
+    // Neither a crash nor a signal: it has detached everything.
     let code = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
     assert!(["exit 0", "exit 1", "exit 2"].contains(&code.as_str()), "{arguments:?}: {code}");
 }

@@ -17,7 +17,7 @@ use cli_support::{
 use deepctx_profile::ledger::CheckTime;
 use libbpf_rs::query::LinkInfoIter;
 
-/// How long a recording may take to end, as promised.
+/// Promised maximum time for a recording to end.
 const END: Duration = Duration::from_secs(5);
 /// Samples per second of CPU time.
 const FREQUENCY: u64 = 499;
@@ -33,7 +33,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `None` where none can be made.
+    /// `None` if none can be created.
     fn made() -> Option<Self> {
         let disk = Self { folder: tempfile::tempdir().unwrap() };
         match disk.mount() {
@@ -72,7 +72,7 @@ impl Drop for Disk {
     }
 }
 
-/// Records onto this disk until it is frozen, a flush hangs, and that was said.
+/// Records onto this disk until it is frozen, a flush hangs, and the notice appears.
 fn hanging(disk: &Disk, busy: &Busy) -> Recording {
     let options = ["-F", "499", "--flush", "200ms", "--pid", &busy.pid()];
     let recording = Recording::of_file(&disk.path().join("run.dctx"), &mut program(), &options);
@@ -90,7 +90,7 @@ fn a_capture_goes_on_while_its_disk_hangs() {
     let busy = Busy::start();
     let mut recording = hanging(&disk, &busy);
     let (before, seen) = (ticks(&busy.pid()), sample_count(&recording.file()));
-    // Longer than what passes for a slow disk.
+    // Longer than a slow disk may take.
     wait_for("eight seconds of CPU time", || ticks(&busy.pid()) >= before + 8 * TICKS);
     disk.freeze(false).unwrap();
     recording.wait_until(|file| sample_count(file) > seen + 4 * FREQUENCY);
@@ -119,7 +119,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     let line = recording.wait_for("the disk did not take the last part of the profile");
     let took = began.elapsed();
     assert!(took <= END, "{took:?}: {line}");
-    // The kernel keeps all processes that wait for this disk.
+    // The kernel retains all processes that wait for this disk.
     disk.freeze(false).unwrap();
     let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{said}");
@@ -127,7 +127,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     println!("said after {took:?}");
 }
 
-/// Programs of the kernel and links that a process holds.
+/// Kernel programs and links that a process has open.
 fn held_by(pid: &str) -> HashSet<String> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
@@ -155,7 +155,7 @@ fn two_signals_are_answered_beside_a_frozen_disk() {
     let line = recording.wait_for("error: ");
     let took = began.elapsed();
     assert!(took <= END, "{took:?}: {line}");
-    // Its process stays until the disk answers. Meanwhile it does not run, and blocks no other process.
+    // Its process remains until the disk answers. Meanwhile it does not run and blocks no other process.
     wait_for("the end of all links", || links.is_disjoint(&links_of_kernel()));
     assert!(busy.lives());
     disk.freeze(false).unwrap();
@@ -165,7 +165,7 @@ fn two_signals_are_answered_beside_a_frozen_disk() {
     println!("said after {took:?}: {line}");
 }
 
-/// A recording whose raw copy goes to a pipe that nobody reads.
+/// A recording whose raw copy goes to an unread pipe.
 fn with_unread_copy(folder: &Path, busy: &Busy) -> (Recording, fs::File) {
     let pipe = folder.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -182,7 +182,7 @@ fn a_raw_copy_that_hangs_costs_only_itself() {
     }
     let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
     let (mut recording, _reader) = with_unread_copy(folder.path(), &busy);
-    // Many times what a pipe holds.
+    // Many times the capacity of a pipe.
     recording.wait_until(|file| sample_count(file) > 10_000);
     recording.signal("INT");
     let RecordingOutcome { status, said } = recording.ended_within(END);

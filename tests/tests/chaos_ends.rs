@@ -22,7 +22,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_uprobes::{Kernel, Layers, Library, Planner};
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
-/// Numbers of the programs and links that a process holds, as the kernel calls them (`/proc/PID/fdinfo`).
+/// Ids of the kernel programs and links that a process has open (`/proc/PID/fdinfo`).
 struct HeldObjects {
     programs: HashSet<u32>,
     links: HashSet<u32>,
@@ -39,7 +39,7 @@ impl HeldObjects {
         Self { programs: numbers("prog_id:"), links: numbers("link_id:") }
     }
 
-    /// Waits until the kernel has none of them: it frees them after their last user.
+    /// Waits until the kernel has freed all of them, which follows their last use.
     fn is_gone(&self) {
         wait_for("the end of all programs and links", || {
             let programs = ProgInfoIter::default().any(|program| self.programs.contains(&program.id));
@@ -67,7 +67,7 @@ fn no_probe_is_left_however_a_recording_ends() {
     }
 }
 
-/// What a program runs until it has input, and at its end.
+/// Code that a program runs before its input, and at its end.
 const BEFORE: &str = "import ctypes, os, select, sys
 while not select.select([sys.stdin], [], [], 0)[0]: pass
 ";
@@ -78,7 +78,7 @@ def after():
 after()
 ";
 
-/// A program in Python that spins until it has input, does this, and spins on; ended when dropped.
+/// A Python program that spins, runs the given code on input, and spins on; ended when dropped.
 struct Target(Child);
 
 impl Target {
@@ -100,12 +100,12 @@ impl Drop for Target {
     }
 }
 
-/// Records a program that does this meanwhile. What it runs behind that has names, and the profile is whole.
+/// Records a program that runs this code. Later code must have names, and the profile must be complete.
 fn goes_on_after(what: &str) {
     goes_on_after_both(what, |_| ());
 }
 
-/// The same where something happens to the recording first.
+/// The same with a preceding event in the recording.
 fn goes_on_after_both(what: &str, happens: impl Fn(&Recording)) {
     if !can_capture() {
         return;
@@ -115,7 +115,7 @@ fn goes_on_after_both(what: &str, happens: impl Fn(&Recording)) {
     recording.wait_until(|file| sample_count(file) > 100);
     happens(&recording);
     target.goes_on();
-    // The command line, which is in the title, has the name of the function too.
+    // The command line, shown in the title, also contains the function's name.
     let has_names = |file: &str| expect_code(0, &["report", file, "--all"]).contains("<string>:after");
     recording.wait_until(has_names);
     let RecordingOutcome { status, said } = recording.interrupted();
@@ -141,7 +141,7 @@ fn a_target_that_becomes_another_program_keeps_its_names() {
     goes_on_after(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"));
 }
 
-/// Sends this signal to the readers of memory, and lets the program become another one.
+/// Sends this signal to the memory readers, and lets the program exec another one.
 fn goes_on_after_readers_get(signal_name: &str) {
     goes_on_after_both(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"), |recording| {
         let readers = workers_of(&recording.pid(), "memory-reader");
@@ -157,7 +157,7 @@ fn lost_memory_readers_are_replaced() {
 
 #[test]
 fn a_target_that_misses_a_deadline_gets_its_names_later() {
-    // As on a machine that stands still: the target is not at fault, and no read is answered in time.
+    // Simulates a stalled machine: the target is not at fault, and no read is answered in time.
     goes_on_after_readers_get("STOP");
 }
 
@@ -174,7 +174,7 @@ fn running_out_of_open_files_keeps_what_was_recorded() {
     let mut limit = Command::new("prlimit");
     limit.args(["--pid", &pid, &format!("--nofile={open}:{open}")]);
     assert!(limit.status().unwrap().success());
-    // The new program's files cannot be opened: its stacks are there, and say so.
+    // The new program's files cannot be opened; its stacks are recorded and marked.
     target.goes_on();
     let executable = Path::new("/proc").join(target.0.id().to_string()).join("cmdline");
     wait_for("the new program", || {
@@ -183,7 +183,7 @@ fn running_out_of_open_files_keeps_what_was_recorded() {
     let seen = sample_count(&recording.file());
     recording.wait_until(|file| sample_count(file) > seen + 500);
     let RecordingOutcome { status, said } = recording.interrupted();
-    // The last write may find none free; then it is reported, and what was written stays.
+    // The last write may find no free descriptor; then it is reported, and earlier data stays.
     assert!(status.code() == Some(0) || said.contains("Too many open files"), "{status}: {said}");
     assert!(sample_count(&recording.file()) > seen + 500, "{said}");
     assert!(target.0.try_wait().unwrap().is_none(), "{said}");
@@ -200,13 +200,13 @@ fn running_out_of_memory_keeps_what_was_recorded() {
     recording.wait_until(|file| sample_count(file) > 100);
     let (pid, held) = (recording.pid(), HeldObjects::by(&recording.pid()));
     let seen = sample_count(&recording.file());
-    // Less than it has: no thread, no file in memory and no larger piece can be had any more.
+    // Below current use: no further thread, memory file or large allocation is possible.
     let mut limit = Command::new("prlimit");
     limit.args(["--pid", &pid, "--as=1048576:1048576"]);
     assert!(limit.status().unwrap().success());
     target.goes_on();
     let RecordingOutcome { status, said } = recording.ended();
-    // Where nothing can be done without memory the program ends as the standard library ends it.
+    // If it cannot continue without memory, the program ends as the standard library does.
     assert!(status.code() == Some(2) || status.signal() == Some(libc_abort()), "{status}: {said}");
     assert!(said.contains("memory"), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
@@ -221,7 +221,7 @@ const fn libc_abort() -> i32 {
     6
 }
 
-/// A clock of the calendar that jumps by a year and back at each reading; all others are as they are.
+/// A calendar clock that jumps by a year and back at each reading; other clocks are unaffected.
 const JUMPING: &str = "
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -280,7 +280,7 @@ fn steps_of_the_calendar_change_no_profile() {
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
     assert_eq!(profile.ledger.lost(), 0, "{said}");
-    // Half a year off at least, so it was that clock; and nothing else follows it.
+    // At least half a year off, so it was that clock; everything else is unaffected.
     let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let off = (profile.meta.started.as_nanos() / 1_000_000_000).abs_diff(today.as_secs());
     assert!(off > 180 * 86_400, "{off} s");
@@ -290,13 +290,13 @@ fn steps_of_the_calendar_change_no_profile() {
     assert!(report.contains("hot"), "{report}");
 }
 
-/// A uprobe of somebody else, by the kernel's file for them; gone when dropped.
+/// Another tool's uprobe, created through the kernel's tracefs file; removed on drop.
 struct OtherProbe(String);
 
 impl OtherProbe {
     const EVENTS: &str = "/sys/kernel/tracing/uprobe_events";
 
-    /// On a place of a file, with a counter: the kernel then refuses those that have another counter, or none.
+    /// A probe at a file offset, with a counter: the kernel then refuses probes with another counter, or none.
     fn on(file: &Path, place: u64, counter: u64) -> Option<Self> {
         let name = format!("deepctx_{}", std::process::id());
         let probe = Self(name);
@@ -330,7 +330,7 @@ int cuCtxSynchronize(void) { __asm__ volatile(\"\" ::: \"memory\"); return count
 ";
 const COUNTER: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x08];
 
-/// Where the probe of a function goes in the driver's file, and where its counter is.
+/// File offsets of a function's probe and of its counter in the driver.
 fn places(driver: &Path, symbol: &str) -> (u64, u64) {
     let mut planner = Planner::new(Vec::new(), Layers::Lowest, Kernel { version: (6, 12) });
     planner.add_libraries(vec![Library::of_file(driver).unwrap()]);

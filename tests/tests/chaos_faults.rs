@@ -12,9 +12,10 @@ use cli_support::recording::{self, Recording};
 use cli_support::{Busy, can_capture, lives, program_under, run, sample_count, stderr};
 use deepctx_profile::ledger::CheckTime;
 
-/// Records a spinning program, which must live through it, while one call goes wrong. The fault is in strace's words,
-/// such as `fsync:error=EIO:when=3`. Calls are counted in each thread: the main thread creates the profile, another one
-/// flushes it. It ends with the program, once that happened and there are so many samples.
+/// Records a spinning program, which must survive, while one system call fails. The fault is in strace's syntax, such
+/// as
+/// `fsync:error=EIO:when=3`. Calls are counted per thread: the main thread creates the profile, another one flushes it.
+/// Ends once the fault has occurred and this many samples exist.
 fn recorded_with(fault: &str, samples: u64) -> FaultOutcome {
     let busy = Busy::python();
     let folder = tempfile::tempdir().unwrap();
@@ -24,7 +25,7 @@ fn recorded_with(fault: &str, samples: u64) -> FaultOutcome {
     let command = program_under(strace.args(["-e", &format!("inject={fault}")]));
     let options = ["--freq", "499", "--flush", "200ms", "--pid", &busy.pid()];
     let mut recording = Recording::of_file(&profile, command, &options);
-    // One that cannot create its profile ends by itself.
+    // A recording that cannot create its profile ends by itself.
     recording::wait_for(fault, || fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("(INJECTED)")));
     if samples > 0 {
         recording.wait_until(|file| sample_count(file) > samples);
@@ -45,7 +46,7 @@ struct FaultOutcome {
 }
 
 impl FaultOutcome {
-    /// Samples of the profile, of which the ledger must add up.
+    /// Number of samples in the profile; its ledger must add up.
     fn samples(&self, when: CheckTime) -> u64 {
         let opened = deepctx_storage::open(&self.profile).unwrap();
         opened.profile.ledger.check(when).unwrap();
@@ -57,8 +58,8 @@ impl FaultOutcome {
         self.files().1
     }
 
-    /// The same without those that a later file of their table replaced. They stay where an `fsync` failed: whether the
-    /// manifest without them is on disk is not known then.
+    /// The same without files replaced by a later file of their table. Those stay after a failed `fsync`, because it is
+    /// unknown whether the manifest without them is on disk.
     fn left_over(&self) -> Vec<String> {
         let (listed, mut unlisted) = self.files();
         let table = |name: &str| name.split_once('-').map(|(table, _)| table.to_owned());
@@ -67,7 +68,7 @@ impl FaultOutcome {
         unlisted
     }
 
-    /// Files that the manifest lists, and others.
+    /// Listed and unlisted files.
     fn files(&self) -> (Vec<String>, Vec<String>) {
         let manifest = fs::read_to_string(self.profile.join("manifest.json")).unwrap();
         let names = fs::read_dir(&self.profile).unwrap().map(|file| file.unwrap().file_name());

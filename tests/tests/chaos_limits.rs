@@ -14,12 +14,12 @@ use cli_support::{
 };
 use deepctx_profile::ledger::CheckTime;
 
-/// Runs the program with a limit, as `ulimit` sets it.
+/// Runs the program with a limit, as set by `ulimit`.
 fn limited(limit: &str, arguments: &[&str]) -> Output {
     program_under(Command::new("prlimit").arg(limit)).args(arguments).output().unwrap()
 }
 
-/// A folder, and the name of a profile in it.
+/// A folder and the path of a profile in it.
 fn place() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.dctx").to_str().unwrap().to_owned();
@@ -33,7 +33,7 @@ fn a_file_that_may_not_grow_ends_a_recording() {
     }
     let (busy, (_folder, path)) = (Busy::python(), place());
     let record = ["record", "--pid", &busy.pid(), "-d", "3s", "--flush", "1s", "-o", &path];
-    // Enough for the manifest at the beginning, and not for what follows.
+    // Enough for the initial manifest, but not for what follows.
     let recorded = limited("--fsize=4096", &record);
     let said = stderr(&recorded);
     assert_eq!(recorded.status.code(), Some(2), "{said}");
@@ -49,7 +49,7 @@ fn too_few_open_files_are_reported() {
         return;
     }
     let (busy, (_folder, path)) = (Busy::python(), place());
-    // With some more, samples would be possible and their probes would not: a capture is whole or says why not.
+    // With a few more, samples would work without probes: a capture must be complete or fail with a reason.
     for limit in ["20", "40", "96", "100", "250"] {
         let recorded =
             limited(&format!("--nofile={limit}"), &["record", "--pid", &busy.pid(), "-d", "2s", "-o", &path]);
@@ -67,7 +67,7 @@ fn the_least_number_of_open_files_is_enough() {
         return;
     }
     let (busy, (_folder, path)) = (Busy::python(), place());
-    // The error names the number.
+    // The error contains the number.
     let refused = stderr(&limited("--nofile=40", &["record", "--pid", &busy.pid(), "-d", "2s", "-o", &path]));
     let least = refused.split("takes ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or(&refused);
     let mut command = Command::new("prlimit");
@@ -78,7 +78,7 @@ fn the_least_number_of_open_files_is_enough() {
     assert_eq!(status.code(), Some(0), "{said}");
     let complete = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
     let complete_percent: f64 = complete.and_then(|percent| percent.parse().ok()).unwrap_or_default();
-    // On a busy machine, some come before the first tables do.
+    // On a busy machine, some samples precede the first tables.
     assert!(!said.contains("nothing can be probed") && complete_percent > 90.0, "{said}");
 }
 
@@ -101,7 +101,7 @@ fn workers_live_with_lower_limits_than_their_own() {
         return;
     }
     let busy = Busy::python();
-    // Less than a symbol reader sets itself, and far more than it takes.
+    // Below a symbol reader's own limit, and far above its use.
     let mut command = Command::new("prlimit");
     let command = program_under(command.arg("--as=100000000000"));
     let recording = Recording::by(command, &["--pid", &busy.pid(), "--freq", "499"]);
@@ -135,14 +135,14 @@ fn a_profiler_that_stood_still_goes_on() {
     assert!(busy.lives());
 }
 
-/// A cgroup with one program; gone when dropped.
+/// A cgroup with one program; removed on drop.
 struct Group {
     folder: PathBuf,
     child: Child,
 }
 
 impl Group {
-    /// `None` where there is no cgroup v2 that can be written.
+    /// `None` without a writable cgroup v2.
     fn start(name: &str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
         let root = roots.into_iter().find(|root| root.join("cgroup.controllers").exists())?;
@@ -157,7 +157,7 @@ impl Group {
         Some(group)
     }
 
-    /// Ends the program and removes the cgroup; whether it is gone.
+    /// Ends the program and removes the cgroup; whether that succeeded.
     fn remove(&mut self) -> bool {
         let _ = self.child.kill();
         let _ = self.child.wait();

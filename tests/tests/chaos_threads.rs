@@ -10,7 +10,7 @@ use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{Busy, TICKS, can_capture, expect_code, program, sample_count, ticks};
 use deepctx_profile::ledger::CheckTime;
 
-/// Records with a thread that stops. Nothing else ends it; the profile can be opened, where there is one.
+/// Records with a stopped thread. The recording must end only for that reason; an existing profile must open.
 fn check(thread: &str, options: &[&str], says: &str) {
     let busy = Busy::start();
     let mut program = program();
@@ -43,7 +43,7 @@ fn scans_that_always_fail_end_the_capture() {
     if !can_capture() {
         return;
     }
-    // Some are survived: one process may be the reason for them.
+    // Some defects are survived: they may depend on one process.
     let said = "a scan failed because of a defect (a test wants it)";
     check("scan-read", &[], said);
     check("scan-read", &[], "the thread \"scan\" stopped because of a defect (a test wants it)");
@@ -59,11 +59,11 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     let standing = program.env("DEEPCTX_TEST_STANDSTILL", "pipeline");
     let mut recording = Recording::by(standing, &["--pid", &busy.pid()]);
     recording.wait_for_probes();
-    // Samples come, at the first of which it stands.
+    // Samples arrive; the thread stops at the first.
     let before = ticks(&busy.pid());
     wait_for("a second of CPU time", || ticks(&busy.pid()) >= before + TICKS);
     recording.signal("INT");
-    // Without progress for 5 s it is given up.
+    // It is abandoned after 5 s without progress.
     let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(10));
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
@@ -102,7 +102,7 @@ fn what_a_stopped_profiler_loses_is_counted() {
         |reason: &str| ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum();
     let (dropped, unexplained): (u64, u64) = (of("ring-full"), of("unexplained-gap"));
     assert!(dropped > 0 && unexplained == 0, "{dropped} dropped, {unexplained} unexplained: {said}");
-    // What came is what the program used of its CPU: nothing is missing but what is counted.
+    // Received samples match the CPU time used: only counted losses are missing.
     let (received, expected) = (ledger.received() - had, used * 999 / TICKS);
     assert!(received * 100 >= expected * 95, "{received} of {expected}: {said}");
     println!("{received} of {expected} records came, {dropped} of them dropped and counted");

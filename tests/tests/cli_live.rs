@@ -21,7 +21,7 @@ fn folded(profile: impl AsRef<Path>) -> String {
     cli_support::folded(profile.as_ref().to_str().unwrap(), "samples", &[])
 }
 
-/// A capture under way, with samples on disk already.
+/// A running capture with samples on disk.
 fn recording(pid: &str) -> Recording {
     let recording = Recording::start(pid, &["--flush", "200ms"]);
     recording.wait_until(|file| !folded(file).is_empty());
@@ -129,7 +129,7 @@ fn a_thread_that_stops_early_ends_the_capture() {
         let RecordingOutcome { status, said } = recording.ended();
         assert_eq!(status.code(), Some(2), "{thread}: {said}");
         assert!(said.contains(&format!("\"{thread}\" stopped because of a defect")), "{said}");
-        // What it has is whole.
+        // Its data is complete.
         folded(recording.file());
     }
 }
@@ -160,7 +160,7 @@ fn a_trace_writer_that_stops_is_reported() {
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("\"trace\" stopped because of a defect"), "{said}");
-    // What the capture itself has is whole.
+    // The capture's own data is complete.
     assert!(!folded(recording.file()).is_empty());
 }
 
@@ -259,7 +259,7 @@ fn off_cpu_time_is_recorded_with_stack_and_reason() {
         let has = |is_it: fn(&str) -> bool, reason: &str| {
             stacks.lines().any(|line| is_it(line) && line.contains(reason))
         };
-        // The shell waits for its child, and the child, which was followed, sleeps.
+        // The shell waits for its child, which is followed and sleeps.
         has(|line| line.starts_with("sh-"), "[off-cpu: child]")
             && has(|line| line.contains("nanosleep"), "[off-cpu: sleep]")
     });
@@ -296,7 +296,7 @@ fn what_the_machine_does_is_recorded_beside_a_busy_process() {
     });
     let rows = system_rows(&file);
     let busy_cpus = busy_cpus(&rows);
-    // One process computes all the time; how much of its CPU a virtual machine gets is not ours to say.
+    // One process is always busy; how much CPU time a virtual machine gets is outside of our control.
     assert!(busy_cpus.iter().sum::<f64>() > 40.0, "{busy_cpus:?}");
     let memory = of(&rows, "memory-used-bytes");
     let memory = memory.iter().find(|row| row["resource"] == "machine").unwrap();
@@ -358,14 +358,14 @@ fn the_demo_records_its_example_and_ends_it() {
     assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
 }
 
-/// A program in a cgroup named as Docker names it, and in namespaces of its own; killed when dropped.
+/// A program in a cgroup with a Docker-style name and in separate namespaces; killed on drop.
 struct ContainedProgram {
     cgroup: PathBuf,
     child: Child,
 }
 
 impl ContainedProgram {
-    /// `None` where there is no cgroup v2 that can be written.
+    /// `None` without a writable cgroup v2.
     fn start(id: &str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
         let root = roots.into_iter().find(|root| root.join("cgroup.controllers").exists())?;
@@ -387,7 +387,7 @@ impl Drop for ContainedProgram {
     fn drop(&mut self) {
         let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
         let _ = self.child.wait();
-        // The folder can go once the last process is gone; where it stays, it is empty.
+        // The folder can be removed once the last process has ended; if it stays, it is empty.
         let _ = (0..500).find(|_| {
             sleep(Duration::from_millis(20));
             fs::remove_dir(&self.cgroup).is_ok()
@@ -403,7 +403,7 @@ fn doctor_fix_runs_what_was_answered_with_yes() {
     let folder = tempfile::tempdir().unwrap();
     let rate = folder.path().join("rate");
     let rate = rate.to_str().unwrap();
-    // A kernel parameter of one mount namespace: that of the machine stays as it is.
+    // A kernel parameter in one mount namespace: the machine's own is unchanged.
     let script = "mount --bind \"$0\" /proc/sys/kernel/perf_event_max_sample_rate && exec \"$@\"";
     let doctor = |answer: &str| {
         fs::write(rate, "50\n").unwrap();

@@ -15,7 +15,7 @@ use deepctx_profile::profile::Meta;
 use deepctx_profile::units::Time;
 use deepctx_storage::store::Writer;
 
-/// A profile on disk, made from a page of records.
+/// A profile on disk, from a page of records.
 fn stored(folder: &Path, name: &str, records: &str) -> PathBuf {
     let mut pipeline = pipeline_support::run(records);
     let path = folder.join(name);
@@ -70,7 +70,7 @@ fn every_help_opens_with_two_commands_that_can_be_pasted() {
 fn every_option_of_a_capture_has_an_environment_variable() {
     for command in ["live", "record", "experiment"] {
         let help = expect_code(0, &[command, "--help"]);
-        // Values of options are listed with a dash and a blank.
+        // Values of options are listed with a dash and a space.
         let options =
             help.lines().map(str::trim).filter(|line| line.starts_with('-') && !line.starts_with("- "));
         let named: Vec<&str> = options.filter(|line| !line.contains("--help")).collect();
@@ -391,7 +391,7 @@ fn a_timeline_is_of_traces_alone() {
         serde_json::from_str(&expect_code(0, &["timeline", text(&ranks), "--format", "json"])).unwrap();
     assert_eq!(json["stragglers"]["collectives"][0]["latest_rank"], 1);
     assert_eq!(json["devices"][0]["communication_ns"], 80_000);
-    // The same files are one profile.
+    // The same files form one profile.
     assert!(expect_code(0, &["report", text(&ranks), "--metric", "gpu-time"]).contains("rank 1"));
     let page = expect_code(0, &["report", text(&ranks), "--metric", "gpu-time", "--format", "html"]);
     for table in ["Devices over time", "Stragglers", "Critical path"] {
@@ -443,7 +443,7 @@ fn a_comparison_fails_for_what_grew_beyond_chance() {
     assert!(said.contains("the share of g grew by 10.00% ±"), "{said}");
     compare(0, [&before, &after], "+15%");
     compare(0, [&before, &after], "total+0%");
-    // A longer run of the same: no share grew, the total did.
+    // A longer run of the same: no share grew, only the total.
     compare(0, [&before, &longer], "+0%");
     assert!(compare(1, [&before, &longer], "total+50%").contains("the total grew by 100.00%"));
     for bad in ["5%", "+5", "+x%", "rest+5%", "+-5%"] {

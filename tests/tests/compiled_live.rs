@@ -24,7 +24,7 @@ fn compile(source: &Path, to: &Path, arguments: &[&str]) {
     assert!(compiler.status().unwrap().success());
 }
 
-/// Work that needs no relocation, as the function of this name.
+/// Code without relocations, as the function of this name.
 fn work(name: &str) -> String {
     format!(
         "void {name}(volatile unsigned long *state) {{\n    \
@@ -32,7 +32,7 @@ fn work(name: &str) -> String {
     )
 }
 
-/// What XLA's dump says of a module whose only kernel is this one.
+/// XLA's dump of a module whose only kernel is this one.
 fn module(kernel: &str) -> String {
     format!(
         "HloModule jit_step, is_scheduled=true\n\n\
@@ -61,14 +61,14 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
         std::fs::create_dir_all(at(sub)).unwrap();
     }
 
-    // XLA: an object file in the dump, and the module that it is of.
+    // XLA: an object file in the dump, and its module.
     std::fs::write(at("fusion.c"), work("multiply_fusion")).unwrap();
     let object = at("dump/module_0001.jit_step.obj-file.multiply_fusion_kernel_module.o");
     compile(&at("fusion.c"), &object, &["-c", "-fno-pic", "-fcf-protection=none"]);
     std::fs::write(at("dump/module_0001.jit_step.cpu_after_optimizations.txt"), module("multiply_fusion"))
         .unwrap();
 
-    // Inductor: the source of a library, the wrapper that has it, and the graph that it was made from.
+    // Inductor: the source of a library, its wrapper, and the graph it was generated from.
     let source = work("kernel");
     std::fs::write(at(&format!("inductor/b3/{STEM}.main.cpp")), &source).unwrap();
     std::fs::write(at("kernel.c"), &source).unwrap();
@@ -113,7 +113,7 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
     }
 }
 
-/// How often kernels ran, by the frames between their launch and the kernel.
+/// Kernel counts by the frames between the launch and the kernel.
 fn compiled_kernels(capture: &Capture) -> BTreeMap<String, u64> {
     let (tree, frames, strings) = (&capture.profile.tree, &capture.profile.frames, &capture.profile.strings);
     let mut counts = BTreeMap::new();
@@ -156,7 +156,7 @@ fn compiled_device_kernels_appear_below_their_source_lines() {
         let (path, steps) = (folder.path().display().to_string(), STEPS.to_string());
         let words = [&path, "--steps", &steps, "--attended"];
         let program = simulated::python("gpu_compiled.py");
-        // It stays until all checks are done: files are found as its process sees them.
+        // It runs until all checks are done: files are found through its process.
         let all: u64 = expect.values().sum();
         let seen = |capture: &Capture| compiled_kernels(capture).values().sum::<u64>() >= all;
         let Some(capture) = simulated::record_until(setting, &program, &words, seen) else { return };

@@ -32,7 +32,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// Totals of exports: readings of a level have no sum, only the tables of the profile have them.
+    /// Totals in exports: level readings have no sum, and only appear in the profile's tables.
     fn sums(&self) -> Totals {
         let level = Metric::MemoryUsedBytes.name();
         self.totals
@@ -46,7 +46,7 @@ impl Capture {
         self.folder.path().join("run.dctx")
     }
 
-    /// Exports it and gives the file.
+    /// Exports it and returns the file.
     fn export(&self, format: &str, more: &[&str]) -> PathBuf {
         let out = self.folder.path().join(format!("{format}{}.out", more.concat()));
         let (profile, to) = (self.profile(), out.to_str().unwrap().to_owned());
@@ -74,7 +74,7 @@ fn capture() -> Option<&'static Capture> {
         let opened = deepctx_storage::open(&profile).unwrap();
         let tree = &opened.profile.tree;
         let totals = tree.metrics().map(|metric| (metric.name().to_owned(), tree.total(metric).sum));
-        // Exports have no row for what was looked at and never happened.
+        // Exports have no row for metrics that were measured but never occurred.
         let totals = totals.filter(|(_, sum)| *sum > 0).collect();
         Some(Capture { folder, totals })
     });
@@ -89,7 +89,7 @@ fn reference_readers_see_the_same_totals_in_every_export_format() {
         capture.totals.iter().filter(|(name, _)| is_wanted(name)).map(|(n, v)| (n.clone(), *v)).collect()
     };
     let only_time = only(|name| name == "cpu-time");
-    // Traces draw contexts by their CPU time; what the machine did is in their counters.
+    // Traces draw contexts by CPU time; machine metrics are counters.
     let of_programs = only(|name| !name.starts_with("system:"));
     let with_sum = capture.sums();
     for view in ["full", "python", "native"] {
@@ -144,7 +144,7 @@ fn go_reads_the_pprof_profile() {
     let names: Vec<&str> = head.split_whitespace().map(|name| name.split('/').next().unwrap()).collect();
     let mut totals = Totals::new();
     for line in lines.take_while(|line| *line != "Locations") {
-        // Lines of labels have no list of locations.
+        // Label lines have no list of locations.
         let Some((values, _)) = line.split_once(": ") else { continue };
         let values: Result<Vec<u64>, _> = values.split_whitespace().map(str::parse).collect();
         for (name, value) in names.iter().zip(values.unwrap_or_default()) {
@@ -159,8 +159,7 @@ fn go_reads_the_pprof_profile() {
     assert!(pprof(&["-top", "-tagfocus=process=python3"]).contains("stdlib_mix.py"));
 }
 
-/// Loads a profile. Its reader gives its own server half a second to start, however busy the machine is: it is asked
-/// until that was enough.
+/// Loads a profile. Its reader gives its own server only half a second to start, so retry on a busy machine.
 fn load(client: impl Fn() -> Command) {
     wait_for("the start of the reader's server", || {
         let said = client().output().unwrap();
@@ -197,8 +196,8 @@ fn the_firefox_profiler_loads_the_export() {
     assert!(functions.contains("stdlib_mix.py"), "{functions}");
 }
 
-/// A profile of what a device did, since no machine that tests need have one: ten launches, each of a kernel of 12 µs
-/// that begins 5 µs later, but for two copies of the same length; 8 µs lie between the end of one and the next.
+/// A profile with device work, since test machines need no device: ten launches, each of a 12 µs kernel that starts 5
+/// µs later, except for two copies of the same length; 8 µs lie between the end of one and the next.
 fn on_a_device(folder: &Path) -> PathBuf {
     let mut profile = Profile::new(Meta::default(), Limits::default());
     let text = |profile: &mut Profile, text| profile.text(text);
@@ -239,7 +238,7 @@ fn on_a_device(folder: &Path) -> PathBuf {
     path
 }
 
-/// It as a trace.
+/// The profile as a trace.
 fn device_trace(folder: &Path, format: &str) -> PathBuf {
     let (profile, trace) = (on_a_device(folder), folder.join(format!("{format}.json")));
     let (from, to) = (profile.to_str().unwrap(), trace.to_str().unwrap());
@@ -305,7 +304,7 @@ fn an_export_comes_back_as_a_profile() {
     assert_eq!(opened.profile.tree.total(Metric::CpuTime).sum, capture.totals["cpu-time"]);
 }
 
-/// Most of its time passes on line 4.
+/// Most of its time is spent on line 4.
 const LOOP_IN_C: &str = "#include <stdlib.h>
 static volatile long sum;
 static void inner(long n) {

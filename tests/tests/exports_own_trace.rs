@@ -76,7 +76,7 @@ impl Contexts {
     }
 }
 
-/// Each launch takes 2 µs, and its work begins 5 µs behind it and takes 12 µs; 8 µs lie between the end of one and the
+/// Each launch takes 2 µs, and its work starts 5 µs after it and takes 12 µs; 8 µs lie between the end of one and the
 /// next.
 fn events(of: &Contexts) -> Vec<RecordedEvent> {
     let at = |lane, kind, start, length, node| RecordedEvent {
@@ -113,7 +113,7 @@ fn events(of: &Contexts) -> Vec<RecordedEvent> {
     events
 }
 
-/// A CPU that is busy for a half and then for a quarter of the time, and tensors that are allocated and freed.
+/// A CPU that is busy for half and then for a quarter of the time, and tensors that are allocated and freed.
 fn counters(of: &Contexts) -> Vec<RecordedEvent> {
     let at = |lane, from, to, node, value| {
         RecordedEvent::counter(lane, Nanos(from), Nanos(to), node, RecordedValue { value, merged: 0 })
@@ -126,7 +126,7 @@ fn counters(of: &Contexts) -> Vec<RecordedEvent> {
     ]
 }
 
-/// The recording, stored.
+/// The stored recording.
 fn recording(folder: &Path) -> PathBuf {
     let mut profile = Profile::new(Meta::default(), Limits::default());
     let contexts = Contexts::new(&mut profile);
@@ -140,7 +140,7 @@ fn recording(folder: &Path) -> PathBuf {
         Lane::Counter { pid: 7, metric: Metric::LiveBytes, node: contexts.memory },
     ];
     let events = [events(&contexts), counters(&contexts)].concat();
-    // The sums by time have one of the counters, too, and something that no counter has.
+    // The totals over time include one of the counters, and a metric that no counter has.
     for (node, metric) in [(contexts.cpu, Metric::CpuBusyTime), (contexts.launch, Metric::CpuTime)] {
         profile.timeline.add_span(node, metric, Nanos(80_000), Nanos(180_000), 50_000);
     }
@@ -190,7 +190,7 @@ fn listed(path: &Path) -> Vec<String> {
 fn own_events_come_back_from_both_trace_formats() {
     let folder = tempfile::tempdir().unwrap();
     let recorded = listed(&recording(folder.path()));
-    // An operator, an allocation, a collective with its note, launches with their work, and values of counters.
+    // An operator, an allocation, a collective with its note, launches with their work, and counter values.
     assert_eq!(recorded.len() as u64, 4 + 2 * LAUNCHES + 4);
     for expect in [
         "counter machine system:cpu-busy-time [cpu 0] 80000 0.5 share",

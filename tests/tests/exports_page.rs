@@ -16,11 +16,11 @@ use deepctx_profile::view::fold::{Fold, FoldedTree};
 use deepctx_profile::view::{MergedTree, Resolution, Selection};
 use serde_json::{Value, json};
 
-/// Stored profiles, and a real trace: together they have most tabs.
+/// Stored profiles and a real trace: together they cover most tabs.
 const INPUTS: [&str; 3] =
     ["profiles/torch-layers.dctx", "profiles/stdlib-mix.dctx", "traces/alexnet-a100-sync.json.gz"];
 
-/// The window, and whether it is dark (0 is the browser's word for that).
+/// Window size, and whether it is dark (0 is the browser's word for that).
 const WINDOWS: [[&str; 2]; 4] = [
     ["--window-size=1280,900", "--blink-settings=preferredColorScheme=1"],
     ["--window-size=1280,900", "--blink-settings=preferredColorScheme=0"],
@@ -28,8 +28,8 @@ const WINDOWS: [[&str; 2]; 4] = [
     ["--window-size=3840,2160", "--blink-settings=preferredColorScheme=0"],
 ];
 
-/// Functions that find what nobody could read: texts whose contrast with what is behind them is below 4.5, the least
-/// that WCAG asks of plain text, and parts that are wider than where they stand.
+/// Functions that find unreadable parts: texts whose contrast with their background is below 4.5, WCAG's minimum for
+/// plain text, and parts that are wider than their container.
 const READER: &str = r#"
     const parts = (colour) => {
         const [red, green, blue, alpha] = colour.match(/[\d.]+/g).map(Number);
@@ -120,7 +120,7 @@ fn every_tab_fits_its_window_and_can_be_read() {
     }
 }
 
-/// What a script sees of the page between both ends of printing.
+/// What a script sees of the page before and after printing.
 const PRINTED: &str = "
     dispatchEvent(new Event('beforeprint'));
     const printed = byId('printed');
@@ -181,7 +181,7 @@ const BOXES: &str = "
     const whole = list('down');
     return { down, whole, shown, metric: metric().name };";
 
-/// The same of the tree that the terminal view draws.
+/// The same of the terminal view's tree.
 fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests").join(input);
     let opened = deepctx_storage::open(&input).unwrap();
@@ -231,7 +231,7 @@ fn titles(tabs: &Value) -> Vec<String> {
     tabs.as_array().unwrap().iter().map(|title| title.as_str().unwrap().to_owned()).collect()
 }
 
-/// Headings in the PDF that the browser makes of a page.
+/// Headings in the PDF that the browser creates from a page.
 fn outline(browser: &str, page: &Path) -> Vec<String> {
     let pdf = page.with_extension("pdf");
     let mut command = browser::command(browser, &page.with_extension("browser"));

@@ -36,7 +36,7 @@ fn page(trace: &Path, folder: &Path) -> PathBuf {
     page
 }
 
-/// What a script in the page's timeline returns.
+/// The result of a script in the page's timeline.
 fn run(browser: &str, page: &Path, script: &str) -> Value {
     browser::run(browser, page, &format!("{OPEN}{script}"), &["--window-size=1280,900"])
 }
@@ -223,7 +223,7 @@ fn names_that_want_to_do_harm_stay_text() {
     assert_eq!(found["names"], json!(7));
     assert_eq!(found["made"], json!(0));
     assert_eq!(found["kept"], json!(true));
-    // An import cuts names at some length; the page has what that leaves.
+    // An import truncates long names; the page has the rest.
     let lanes = lanes(&trace);
     let kept =
         lanes.lanes().iter().flat_map(|lane| lanes.events(lane)).map(|event| event.name.chars().count());

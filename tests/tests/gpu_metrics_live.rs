@@ -21,13 +21,13 @@ use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// The two GPUs of the look-alike.
+/// The two GPUs of the stub library.
 const FIRST: &str = "gpu 0 GPU-abcd0000-0000-4000-8000-000000000000";
 const SECOND: &str = "gpu 1 GPU-abcd0001-0000-4000-8000-000000000001";
-/// Longest wait for what must come.
+/// Timeout for expected events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with a library, which everybody may read: the process that loads it is nobody's.
+/// A world-readable folder with a library: the process that loads it runs as `nobody`.
 struct Library(tempfile::TempDir);
 
 impl Library {
@@ -38,7 +38,7 @@ impl Library {
         Self(folder)
     }
 
-    /// The look-alike, with what goes wrong (`tests/workloads/gpu_management.c`).
+    /// The stub library with these faults (`tests/workloads/gpu_management.c`).
     fn with(faults: &str) -> Self {
         let library = Self::folder();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/gpu_management.c");
@@ -54,7 +54,7 @@ impl Library {
         self.0.path().join(LIBRARY)
     }
 
-    /// Records a process that computes, with this library and these options, until there is enough to see.
+    /// Records a busy process with this library and these options until the condition holds.
     fn record(&self, options: &[&str], is_enough: impl Fn(&RecordedProfile) -> bool) -> RecordedProfile {
         let (busy, file) = (Busy::start(), self.0.path().join("run.dctx"));
         let mut record = program();
@@ -62,7 +62,7 @@ impl Library {
         let pid = busy.pid();
         let options = [&["--system-metrics", "200ms", "--pid", &pid], options].concat();
         let mut recording = Recording::of_file(&file, &mut record, &options);
-        // Whatever the library does: all else is there.
+        // Everything else is recorded, whatever the library does.
         recording.wait_until(|_| {
             let grown = RecordedProfile::open(&file, recording.said());
             let samples = grown.profile.tree.total(Metric::Samples).sum;
@@ -73,7 +73,7 @@ impl Library {
         RecordedProfile::open(&file, said)
     }
 
-    /// Waits until no process has the library any more.
+    /// Waits until no process has the library mapped.
     fn is_gone(&self) {
         let (began, path) = (Instant::now(), self.file().to_str().unwrap().to_owned());
         let has_it =
@@ -96,12 +96,12 @@ impl RecordedProfile {
         Self { profile: deepctx_storage::open(file).unwrap().profile, said, file: file.to_owned() }
     }
 
-    /// How often the machine's own figures were read.
+    /// Number of readings of the machine's own metrics.
     fn machine_readings(&self) -> u64 {
         self.cell("cpu 0", Metric::CpuBusyTime).count
     }
 
-    /// Figures of a part of the machine.
+    /// Values of a part of the machine.
     fn cell(&self, resource: &str, metric: Metric) -> Cell {
         let Profile { tree, frames, strings, .. } = &self.profile;
         let of = |node| match frames.get(tree.node(node).frame) {
@@ -111,14 +111,14 @@ impl RecordedProfile {
         tree.cells(metric).find(|(node, _)| of(*node)).map_or(Cell::EMPTY, |(_, cell)| *cell)
     }
 
-    /// Asserts that every reading of a level was this.
+    /// Asserts that every reading of a level had this value.
     #[track_caller]
     fn is_always(&self, resource: &str, metric: Metric, value: u64) {
         let cell = self.cell(resource, metric);
         assert_eq!((cell.min, cell.max), (value, value), "{resource} {metric}: {self}");
     }
 
-    /// Asserts that nothing was read of a GPU.
+    /// Asserts that no GPU was read.
     #[track_caller]
     fn has_no_gpus(&self) {
         for metric in [Metric::GpuBusyTime, Metric::GpuPowerMilliwatts, Metric::MemoryTotalBytes] {
@@ -126,7 +126,7 @@ impl RecordedProfile {
         }
     }
 
-    /// How often the capture said this.
+    /// Number of the capture's messages with this text.
     fn said(&self, text: &str) -> usize {
         self.to_string().lines().filter(|line| line.contains(text)).count()
     }
@@ -138,7 +138,7 @@ impl std::fmt::Display for RecordedProfile {
     }
 }
 
-/// Whether this machine has a driver of its own, whose library would be asked instead.
+/// Whether this machine has a real driver, whose library would be used instead.
 fn has_driver() -> bool {
     ["/dev/nvidiactl", "/proc/driver/nvidia"].iter().any(|path| Path::new(path).exists())
 }
@@ -161,7 +161,7 @@ fn readings_of_gpus_are_those_of_their_library() {
         recorded.is_always(gpu, Metric::GpuMemoryClockMegahertz, 2619);
     }
     let time = |gpu, metric| recorded.cell(gpu, metric).sum;
-    // The first one is at its power all the time, and busy for a quarter of it.
+    // The first one is always at its power limit, and busy for a quarter of the time.
     let whole = time(FIRST, Metric::GpuPowerLimitedTime);
     let readings = recorded.cell(FIRST, Metric::GpuBusyTime).count;
     assert!(time(FIRST, Metric::GpuBusyTime).abs_diff(whole / 4) <= readings, "{recorded}");
@@ -172,7 +172,7 @@ fn readings_of_gpus_are_those_of_their_library() {
     assert_eq!(time(SECOND, Metric::GpuThermalLimitedTime), whole, "{recorded}");
     recorded.is_always(SECOND, Metric::GpuSlowdownTime, 0);
     recorded.is_always(SECOND, Metric::GpuPowerLimitedTime, 0);
-    // A watt more with each reading: none is used twice, none is lost.
+    // A watt more per reading: none is used twice or lost.
     let power = recorded.cell(SECOND, Metric::GpuPowerMilliwatts);
     let last = 100_000 + 1000 * (power.count - 1);
     assert_eq!((power.min, power.max, power.count), (100_000, last, readings), "{recorded}");
@@ -242,7 +242,7 @@ fn a_reading_that_hangs_costs_gpus_alone() {
         return;
     }
     let library = Library::with("nvmlDeviceGetTemperature 1 2 hang\n");
-    // It is killed after two seconds, and asked once more; the machine's own figures go on.
+    // It is killed after two seconds and queried once more; the machine's own metrics continue.
     library.record(&[], |grown| {
         let readings = grown.cell(FIRST, Metric::GpuBusyTime).count;
         let is_told = gap_count(&grown.profile, "gpu-reading-missing") > 0;
@@ -262,7 +262,7 @@ fn a_library_that_ends_its_process_costs_gpus_alone() {
     recorded.has_no_gpus();
     assert!(recorded.said(why) == 1, "{recorded}");
 
-    // Later on, what was read before is kept.
+    // Later failures do not affect earlier readings.
     let library = Library::with("nvmlDeviceGetMemoryInfo -1 2 abort\n");
     let why = "no more figures of GPUs: NVIDIA's library ended the process that asked it";
     library.record(&[], |grown| grown.cell(SECOND, Metric::GpuBusyTime).count >= 2 && grown.said(why) == 1);
@@ -284,7 +284,7 @@ fn without_a_driver_nothing_is_said_or_started() {
     }
 }
 
-/// Libraries of the vendor below a folder.
+/// The vendor's libraries below a folder.
 fn vendors_own(folder: PathBuf) -> Vec<PathBuf> {
     let (mut folders, mut found) = (vec![folder], Vec::new());
     while let Some(folder) = folders.pop() {

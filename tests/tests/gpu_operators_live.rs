@@ -17,7 +17,7 @@ use simulated::{Capture, Setting};
 
 const ROUNDS: u64 = 100;
 
-/// What each operator launches itself, by the names of its kernels; the last one is what none launches.
+/// Kernels launched by each operator itself, by name; the last entry has no operator.
 const KERNELS: [(&str, &[&str]); 6] = [
     ("aten::addmm", &["addmm_gemm_18us", "addmm_split_5us", "addmm_bias_2us"]),
     ("aten::linear", &["linear_copy_3us"]),
@@ -46,7 +46,7 @@ fn traced(words: &'static [&'static str]) -> Option<(Capture, OverTime)> {
     Some((capture, tables))
 }
 
-/// Count and nanoseconds of each kernel, by the device's own account.
+/// Count and nanoseconds of each kernel, by the device's log.
 fn done(capture: &Capture) -> BTreeMap<String, (u64, u64)> {
     let mut done: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for line in capture.account.iter().filter(|line| line.what == "kernel") {
@@ -56,7 +56,7 @@ fn done(capture: &Capture) -> BTreeMap<String, (u64, u64)> {
     done
 }
 
-/// The kernels of one operator, as the device has them.
+/// The kernels of one operator, by the device's log.
 fn of_operator(done: &BTreeMap<String, (u64, u64)>, kernels: &[&str]) -> BTreeMap<String, (u64, u64)> {
     kernels.iter().map(|name| ((*name).to_owned(), done[*name])).collect()
 }
@@ -65,7 +65,7 @@ fn by_name(kernels: &[Kernel]) -> BTreeMap<String, (u64, u64)> {
     kernels.iter().map(|kernel| (kernel.name.clone(), (kernel.count, kernel.device_ns))).collect()
 }
 
-/// Each operator has its own kernels, and no other one has.
+/// Each operator has its own kernels and no others.
 fn operators_are_the_account_of_the_device(capture: &Capture, tables: &OverTime) {
     let done = done(capture);
     let [of] = &tables.operators[..] else { panic!("{:?}", tables.operators) };
@@ -112,7 +112,7 @@ fn stacks_say_what_operators_launched() {
     let [(block, of_block), (head, of_head)] = places[..] else { panic!("{places:?}") };
     assert!(block.starts_with("gpu_operators.py:block:") && head.starts_with("gpu_operators.py:head:"));
     assert_eq!((of_block, of_head), (3 * ROUNDS, 3 * ROUNDS));
-    // Two calls of the norm come from one line, one after the other.
+    // Two calls of the norm come from one line, in sequence.
     let norms = "1*norm_moments_6us 1*norm_scale_3us 2*norm_moments_6us 1*norm_scale_3us 1*norm_moments_6us";
     let expect = [
         (ROUNDS, "AddmmBackward0", "4*mm_gemm_17us"),
@@ -136,7 +136,7 @@ fn begins_of_operators_count_their_calls() {
     assert_eq!(calls, CALLS.map(|(name, calls)| (name, calls * ROUNDS)).into());
     assert!(of.rows.iter().all(|row| row.host_ns.is_none()));
     let expect = [
-        // No node of a backward pass says when it begins.
+        // Backward nodes do not report their start.
         (ROUNDS, "AddmmBackward0", "4*mm_gemm_17us"),
         (2 * ROUNDS, "aten::linear", LINEAR),
         (2 * ROUNDS, "aten::native_layer_norm", "1*norm_moments_6us 1*norm_scale_3us 1*norm_moments_6us"),

@@ -22,9 +22,9 @@ use simulated::Setting;
 
 const ROUNDS: u64 = 30;
 
-/// Three ranks of a program, each with a device of its own.
+/// Three ranks of a program, each with a separate device.
 fn ranks(program: &str) -> Vec<String> {
-    // Each device has its own account: one file for all of them would hold pieces of each.
+    // Each device has a separate log: a shared file would interleave them.
     let script = "for rank in 0 1 2; do \
                   (test $rank = 0 || DEEPCTX_SIM_LOG=$DEEPCTX_SIM_LOG.$rank; \
                   JOB=deepctx-ranks-$$ RANK=$rank WORLD_SIZE=3 \"$@\") & \
@@ -41,7 +41,7 @@ const SETTING: Setting = Setting {
     words: &["--trace", "10m"],
 };
 
-/// The collectives of each communicator, in the order of their numbers: number, operation, bytes and ranks.
+/// The collectives of each communicator in order: number, operation, bytes and ranks.
 type ByCommunicator = BTreeMap<String, Vec<(u64, String, u64, u32)>>;
 
 fn collectives(of: &RankTrace) -> ByCommunicator {
@@ -74,14 +74,14 @@ fn collectives_of_ranks_match_by_communicator_and_number() {
             _ => (number, "allreduce".to_owned(), 20, 3),
         })
         .collect();
-    // How many ranks a split has is not known.
+    // The number of ranks of a split is unknown.
     let of_split: Vec<_> = (0..ROUNDS).map(|number| (number, "allreduce".to_owned(), 200, 0)).collect();
     for of in &found {
         let lists: Vec<_> = of.values().collect();
         assert_eq!(lists.len(), 2, "{:?}", of.keys());
         assert!(lists.contains(&&of_all) && lists.contains(&&of_split), "{of:?}");
     }
-    // Ranks 0 and 2 have both communicators in common, and rank 1 one of them.
+    // Ranks 0 and 2 share both communicators, and rank 1 one of them.
     assert!(found[0].keys().eq(found[2].keys()));
     assert_eq!(found[0].keys().filter(|key| found[1].contains_key(*key)).count(), 1);
     let tables = OverTime::compute(job, Steps::default());
@@ -97,7 +97,7 @@ fn collectives_of_ranks_match_by_communicator_and_number() {
     assert_eq!(matched, [(2, (0..ROUNDS).collect()), (3, (0..3 * ROUNDS).collect())]);
 }
 
-/// Findings for ranks with one late rank in each collective, always the same or each in turn.
+/// Findings for ranks with one late rank per collective, always the same or in turn.
 fn of_late_ranks(which: &str) -> Option<Analysis> {
     let (_folder, file) = simulated::record_file(SETTING, &ranks("gpu_straggler.py"), &["60", which])?;
     Some(Analysis::of(&file, &["--only", "straggler"]))

@@ -22,9 +22,9 @@ use deepctx_profile::view::losses;
 
 use simulated::{Capture, Setting, record, record_and_wait, sampled};
 
-/// Of real device code: function, offset, file, line (`symbolizer/tests/fixtures/cubin/lines.tsv`).
+/// From real device code: function, offset, file, line (`symbolizer/tests/fixtures/cubin/lines.tsv`).
 const LINES: &str = include_str!("../../symbolizer/tests/fixtures/cubin/lines.tsv");
-/// Kernels as the device and as the profile call them.
+/// Kernel names of the device and of the profile.
 const KERNELS: [(&str, &str); 2] = [("_Z5scalePfi", "scale(float*, int)"), ("_Z3sumPf", "sum(float*)")];
 
 /// A sampled instruction in the profile: the functions above its kernel; file and line.
@@ -65,9 +65,9 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A capture of the program, which stays until the lines of its code were read.
+/// A capture of the program, which runs until the lines of its code have been read.
 fn sample(setting: Setting, words: &[&str]) -> Option<Capture> {
-    // Where nothing is sampled, none are read.
+    // Without samples, no lines are read.
     let logged = (!setting.misbehaves.starts_with("unsampled")).then_some("lines of device code");
     let capture = record_and_wait(setting, &sampled()?, words, logged)?;
     capture.adds_up();
@@ -80,7 +80,7 @@ fn lost(capture: &Capture, reason: &str) -> u64 {
     losses(&capture.profile).iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
 }
 
-/// Every sample that the device took is under its kernel, instruction, reason and line, and there is no other.
+/// Every sample of the device is under its kernel, instruction, reason and line, and there are no others.
 fn compare(capture: &Capture) {
     let mut done = BTreeMap::new();
     for ((kernel, offset, reason), samples) in &capture.samples {
@@ -123,10 +123,10 @@ fn every_sample_appears_under_its_kernel_instruction_and_line() {
         compare(&capture);
         let reported = reported(&capture);
         let [scale, sum] = KERNELS.map(|(_, name)| name);
-        // One was launched from one place, the other from two, and nothing distinguishes its samples.
+        // One was launched from one place, the other from two, which its samples cannot distinguish.
         let all: u64 = reported.iter().map(|reported| reported.samples).sum();
         let (sums, scales) = (below(&reported, sum, "launch_sum"), below(&reported, scale, "[all callers]"));
-        // Until it was known what each launch runs, any of them may have run this one.
+        // Until each launch's kernel was known, any of them may have run this one.
         let early = below(&reported, sum, "[all callers]");
         assert_eq!(sums + scales + early, all);
         assert!(early * 2 < sums, "{early} of {sums}");
@@ -171,7 +171,7 @@ fn sampling_errors_are_reported_and_the_program_keeps_running() {
     let Some(capture) = of("overrun=3") else { return };
     let of_device =
         |what: &str| capture.samples.get(&(String::new(), 0, what.to_owned())).copied().unwrap_or(0);
-    // What was in a buffer that is full when sampling ends is given to nobody.
+    // Samples in a full buffer are discarded when sampling ends.
     let (full, discarded) = (of_device("overrun"), of_device("discarded"));
     let taken: u64 =
         capture.samples.iter().filter(|((kernel, ..), _)| !kernel.is_empty()).map(|(_, n)| n).sum();

@@ -24,7 +24,7 @@ use simulated::{Capture, Line, Setting};
 
 const KERNELS: [&str; 4] = ["kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"];
 
-/// Attaches to a command that runs, and records it until enough was seen of it.
+/// Attaches to a running command, and records it until the condition holds.
 fn record_late(
     setting: Setting,
     command: &[String],
@@ -49,7 +49,7 @@ fn record_late(
     Some(Capture::of(file.as_ref(), &log))
 }
 
-/// Kernels by name, as the device did them.
+/// Kernels by name, from the device's log.
 fn done(account: &[Line]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in account.iter().filter(|line| line.what == "kernel") {
@@ -58,13 +58,13 @@ fn done(account: &[Line]) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Nanoseconds of the device's work of one kind.
+/// Nanoseconds of one kind of device work.
 fn time(account: &[Line], what: &[&str]) -> u64 {
     let lines = account.iter().filter(|line| what.contains(&line.what.as_str()));
     lines.map(|line| line.end - line.start).sum()
 }
 
-/// Each activity that was reported has the times that the device says, and none is missing.
+/// Each reported activity has the device's times, and none is missing.
 fn compare_times(capture: &Capture) {
     let key = |correlation: u32, start: u64, end: u64| (correlation, end - start);
     let mut reported: Vec<_> = capture
@@ -87,7 +87,7 @@ fn compare_times(capture: &Capture) {
     assert_eq!(reported, done);
 }
 
-/// A program of four threads at ten thousand launches a second, with graphs and copies.
+/// A program of four threads with ten thousand launches per second, graphs and copies.
 fn launcher(setting: Setting) -> Option<Capture> {
     let words = "--threads 4 --rate 10000 --launches 2500 --graphs --copies --attended";
     simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
@@ -122,7 +122,7 @@ fn ten_thousand_launches_per_second_are_counted_and_timed_exactly() {
             assert_eq!(stack.iter().filter(|frame| frame.contains("step<")).count(), 13, "{stack:?}");
         }
     }
-    // One kernel was recorded from two places, once with one block and once with two.
+    // One kernel was captured from two places, with one block and with two.
     let blocks = capture.blocks_below("captured_a_2us", &["capture_first", "capture_second"]);
     assert_eq!(blocks, [("capture_first", 200, [1, 1]), ("capture_second", 200, [2, 2])]);
     assert_eq!(capture.total(Metric::GpuTime), time(&capture.account, &["kernel"]));
@@ -146,7 +146,7 @@ fn training_loop_kernels_appear_below_the_lines_that_launched_them() {
     for row in account["launches"].as_array().unwrap() {
         let what = row["what"].as_str().unwrap();
         if what.starts_with('[') || what.starts_with("optimizer") {
-            // What is captured runs when its graph is launched.
+            // Captured launches run with their graph.
             continue;
         }
         let expect: Vec<String> = row["stack"]
@@ -183,8 +183,8 @@ fn late_attach_records_later_work_and_leaves_the_program_unchanged() {
     let process = capture.process();
     assert_eq!(process.tier, Tier::Collected, "{process:?}");
     assert!(process.launches > 1000 && process.kernels > 1000, "{process:?}");
-    // What was on its way when the collection began is on one side only: a queue's length at most. What was at the
-    // end is waited for.
+    // Work pending when the collection began appears on one side only: at most a queue's length. Work at the end is
+    // awaited.
     let untimed = capture.gap("launch-without-activity");
     assert!(untimed < 100, "{untimed} launches have no device time of {process:?}");
     assert!(process.difference().unsigned_abs() < 4096, "{process:?}");
@@ -229,7 +229,7 @@ fn late_attach_recovers_kernel_names_and_never_a_wrong_one() {
                 assert!(stack.iter().any(|frame| frame == function), "{libraries}: {kernel}: {stack:?}");
             }
         }
-        // What was launched before they were found, and what cannot be found, has no name; there is nothing else.
+        // Launches before the handles were found, and unknown handles, have no name; nothing else is unnamed.
         let unnamed = capture.kernels("[unknown: handle-not-named]");
         assert_eq!(named + unnamed, process.launches, "{:?}", capture.kernel_names());
         let other = capture.stacks_of("[unknown: handle-not-named]");

@@ -27,15 +27,15 @@ use deepctx_profile::units::Nanos;
 use documented::Reader;
 use simulated::{Capture, Setting};
 
-/// What a device did, by stream and in order: what, nanoseconds, bytes.
+/// A device's work by stream, in order: kind, nanoseconds, bytes.
 type ByStream = BTreeMap<u64, Vec<(&'static str, u64, u64)>>;
 
-/// A program of two threads, with graphs, copies and waits, all of whose events are kept.
+/// A program of two threads with graphs, copies and waits, with all events recorded.
 fn traced(libraries: &'static str) -> Option<Capture> {
     traced_with(libraries, &["--trace", "10m"])
 }
 
-/// The same with these words for the profiler.
+/// The same with these profiler options.
 fn traced_with(libraries: &'static str, words: &'static [&'static str]) -> Option<Capture> {
     let setting = Setting { libraries, collector: true, words, ..Setting::default() };
     let words = "--threads 2 --rate 2000 --launches 500 --graphs --copies --attended";
@@ -47,7 +47,7 @@ fn only_rank(capture: &Capture) -> &RankTrace {
     rank
 }
 
-/// The device's own account.
+/// The device's log.
 fn done(capture: &Capture) -> ByStream {
     let mut all: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     for line in &capture.account {
@@ -66,7 +66,7 @@ fn done(capture: &Capture) -> ByStream {
     all.into_iter().map(|(stream, work)| (stream, in_order(work))).collect()
 }
 
-/// The same, as it was recorded.
+/// The same from the recording.
 fn recorded(rank: &RankTrace) -> ByStream {
     let mut all = ByStream::new();
     for (stream, ops) in rank.trace.streams().iter().zip(rank.links.streams()) {
@@ -83,7 +83,7 @@ fn recorded(rank: &RankTrace) -> ByStream {
     all
 }
 
-/// All work has one launch, which began before it, and every call has an end.
+/// All work has one launch, which started earlier, and every call has an end.
 fn every_launch_is_exact(rank: &RankTrace) {
     assert!(rank.trace.ledger.rows().is_empty(), "{:?}", rank.trace.ledger.rows());
     for (id, op) in rank.trace.device.iter() {
@@ -91,13 +91,13 @@ fn every_launch_is_exact(rank: &RankTrace) {
             panic!("{:?}: {op:?}", rank.links.launch(id))
         };
         let call = rank.trace.host.get(call).unwrap();
-        // The device's clock is known to some microseconds.
+        // The device's clock is known to within a few microseconds.
         assert!(call.begin <= op.begin + Nanos(100_000), "{call:?} {op:?}");
         assert!(call.duration.0 > 0, "{call:?}");
     }
 }
 
-/// Each wait for a stream is for the last work that its thread gave it.
+/// Each wait for a stream is for the last work that its thread submitted.
 fn waits_are_for_the_last_work(rank: &RankTrace) {
     let mut waits = 0;
     for wait in rank.links.waits() {
@@ -124,12 +124,12 @@ fn a_trace_is_the_account_of_the_device() {
         let failed =
             rank.trace.host.iter().find(|(_, op)| op.kind.is_call() && op.status != Status::Returned(0));
         assert!(failed.is_none(), "{failed:?}");
-        // Five hundred of each thread; those that are recorded into a graph are launches, too.
+        // Five hundred per thread; those captured into a graph are launches, too.
         assert!(launches.count() >= 1000);
     }
 }
 
-/// How many host operations there are of each name.
+/// Number of host operations by name.
 fn calls(rank: &RankTrace) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for (_, op) in rank.trace.host.iter() {
@@ -138,19 +138,19 @@ fn calls(rank: &RankTrace) -> BTreeMap<String, u64> {
     calls
 }
 
-/// How many lines of the device's own account say this.
+/// Number of lines of this kind in the device's log.
 fn lines(capture: &Capture, what: &str) -> u64 {
     capture.account.iter().filter(|line| line.what == what).count() as u64
 }
 
-/// The values of a counter of the machine.
+/// The values of a machine counter.
 fn counter(rank: &RankTrace, name: &str) -> Vec<f64> {
     let trace = &rank.trace;
     let is_it = |step: &CounterStep| trace.name(step.process) == "machine" && trace.name(step.name) == name;
     trace.counters.iter().map(|(_, step)| step).filter(is_it).map(|step| step.value.get()).collect()
 }
 
-/// Readings of the machine are those of the profile; some came before the first launch, with which the window begins.
+/// Machine readings equal those of the profile; some precede the first launch, with which the window begins.
 fn the_machine_is_counted(profile: &Profile, rank: &RankTrace) {
     let name = |metric: Metric, node| {
         format!(
@@ -193,7 +193,7 @@ fn a_trace_of_launches_has_their_work_alone() {
         "cuMemsetD8Async",
     ];
     assert_eq!(names, expect);
-    // Three launches of each thread are recorded into its graph.
+    // Three launches of each thread are captured into its graph.
     assert_eq!((calls["cuLaunchKernel"], calls["cuGraphLaunch"]), (2 * (500 + 3), lines(&capture, "graph")));
     assert!(rank.trace.host.iter().all(|(_, op)| (op.duration.0, op.status) == (0, Status::Unknown)));
 }
@@ -210,8 +210,8 @@ fn a_trace_of_calls_has_each_with_its_end() {
         ("cuGraphLaunch", lines(&capture, "graph")),
         ("cuStreamSynchronize", lines(&capture, "sync")),
         ("cuMemcpyHtoDAsync_v2", 2 * 25),
-        // What gives no work and waits for none, of each thread; streams and memory are made before the first launch,
-        // with which the window begins.
+        // Calls without work or waits, per thread; streams and memory are created before the first launch, with which
+        // the window begins.
         ("cuStreamEndCapture", 2),
         ("cuGraphClone", 2),
         ("cuGraphInstantiateWithFlags", 2),
@@ -223,8 +223,9 @@ fn a_trace_of_calls_has_each_with_its_end() {
     assert!(rank.trace.host.iter().all(|(_, op)| ended(&op)));
 }
 
-/// What work of each launch of a graph waited for: of the nodes before it, the one that ended last. Waits are known by
-/// this basis; `unknown` is how many nodes have an order that nobody knows.
+/// What the work of each graph launch waited for: of the preceding nodes, the one that ended last. Waits have this
+/// basis;
+/// `unknown` is the number of nodes with unknown order.
 fn graph_waits(rank: &RankTrace, basis: Basis, unknown: usize) -> Vec<(u64, u64)> {
     let (mut waits, mut without) = (Vec::new(), BTreeSet::new());
     for (id, op) in rank.trace.device.iter().filter(|(_, op)| op.graph_node != 0) {
@@ -234,7 +235,7 @@ fn graph_waits(rank: &RankTrace, basis: Basis, unknown: usize) -> Vec<(u64, u64)
             GraphOrder::After(wait) => {
                 let on = rank.trace.device.get(wait.on).unwrap();
                 assert_eq!((on.correlation, wait.basis), (op.correlation, basis));
-                // The device's clock is known to some microseconds.
+                // The device's clock is known to within a few microseconds.
                 assert!(on.end() <= op.begin + Nanos(100_000), "{on:?} {op:?}");
                 waits.push((on.graph_node, op.graph_node));
             }
@@ -252,16 +253,16 @@ fn traced_graphs(kind: &str) -> Option<Capture> {
     simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
 }
 
-/// Edges of graphs, of nodes before to nodes after, by number.
+/// Edges of graphs by node number, from predecessor to successor.
 type Edges = BTreeSet<(u64, u64)>;
 
-/// Edges as the device made them.
+/// Edges from the device's log.
 fn made_edges(capture: &Capture) -> Edges {
     let edges = capture.account.iter().filter(|line| line.what == "edge");
     edges.map(|line| (line.name.parse().unwrap(), line.node)).collect()
 }
 
-/// Edges as they were recorded: the nodes that come first, and all others.
+/// Recorded edges: the first nodes, and all others.
 fn recorded_edges(rank: &RankTrace) -> (Edges, Edges) {
     let edges = rank.trace.graph_edges.iter().map(|(_, edge)| (edge.from, edge.to));
     edges.partition(|(from, _)| *from == 0)
@@ -294,9 +295,9 @@ fn edges_of_built_graphs_are_those_of_the_device() {
     let before = |node: u64| made.iter().filter(move |(_, to)| *to == node).map(|(from, _)| *from);
     let mut expect = BTreeSet::new();
     for (from, to) in made.iter().filter(|(_, to)| works.contains(to)) {
-        // One node of each graph does not work: what comes after it comes after what it joins.
+        // One node per graph has no work: its successors follow its predecessors.
         let through: Vec<u64> = if works.contains(from) { vec![*from] } else { before(*from).collect() };
-        // The array of one node has more than is read.
+        // The array of one node exceeds the read limit.
         if before(*to).count() <= 12 {
             expect.extend(through.into_iter().map(|from| (from, *to)));
         }
@@ -304,7 +305,7 @@ fn edges_of_built_graphs_are_those_of_the_device() {
     let (first, found) = recorded_edges(rank);
     assert_eq!(found, expect);
     assert!(rank.trace.graph_edges.iter().all(|(_, edge)| edge.basis == Basis::Exact));
-    // Each thread: three edges to the second row, three through what joins it, one of its own, and fourteen behind it.
+    // Per thread: three edges to the second row, three through the join, one of its own, and fourteen after it.
     assert_eq!((found.len(), first.len()), (2 * (3 + 3 + 1 + 14), 2));
     let waits = graph_waits(rank, Basis::Exact, 2);
     assert_eq!(waits.len() as u64, (4 + 1 + 1 + 14) * lines(&capture, "graph"));
@@ -324,10 +325,10 @@ fn tables_over_time_are_made_of_a_live_trace() {
     }
 }
 
-/// Ends of steps of a Python program with ranges; what begins with the last one has no end.
+/// Step ends of a Python program with ranges; the last step has no end.
 const STEPS: u64 = 20;
 
-/// Host operations of a kind with their names, by begin.
+/// Host operations of a kind with their names, by start.
 fn named(rank: &RankTrace, kind: HostKind) -> Vec<(String, HostOp)> {
     let of_kind = rank.trace.host.iter().map(|(_, op)| op).filter(|op| op.kind == kind);
     let mut named: Vec<_> = of_kind.map(|op| (rank.trace.name(op.name).to_owned(), op)).collect();
@@ -335,7 +336,7 @@ fn named(rank: &RankTrace, kind: HostKind) -> Vec<(String, HostOp)> {
     named
 }
 
-/// Steps end with the ranges that mark them, and begin where the one before ended.
+/// Steps end with the ranges that mark them, and start where the previous one ended.
 fn steps_are_between_ranges(rank: &RankTrace) {
     let steps = named(rank, HostKind::Step);
     let names: Vec<&str> = steps.iter().map(|(name, _)| &**name).collect();
@@ -356,7 +357,7 @@ fn steps_are_between_ranges(rank: &RankTrace) {
     assert_eq!(open, 1, "the step that begins with the last end is open");
 }
 
-/// A Python program that names its steps, with these words for the profiler.
+/// A Python program that names its steps, with these profiler options.
 fn with_steps(words: &'static [&'static str]) -> Option<Capture> {
     let library = simulated::nvtx()?;
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
@@ -383,8 +384,8 @@ fn processes_that_a_launcher_numbered_are_its_ranks() {
     let Some(program) = simulated::launcher() else { return };
     let setting =
         Setting { libraries: "cuda13", collector: true, words: &["--trace", "10m"], ..Setting::default() };
-    // The first one to start is not the first rank, and one of three runs elsewhere.
-    // Each writes an account of its own.
+    // The first to start is not the first rank, and one of the three runs elsewhere.
+    // Each writes a separate log.
     let script = "RANK=1 WORLD_SIZE=3 DEEPCTX_SIM_LOG=$DEEPCTX_SIM_LOG.1 \"$@\" & \
                   RANK=0 WORLD_SIZE=3 \"$@\"; wait";
     let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
@@ -407,7 +408,7 @@ fn processes_that_a_launcher_numbered_are_its_ranks() {
 fn a_signal_begins_the_window_of_the_trace() {
     let words = &["--trace", "signal=50ms"];
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
-    // Before each of the two steps the program does nothing for longer than a window lasts: the second is refused.
+    // Before each of the two steps, the program is idle for longer than a window: the second request is refused.
     let words = ["--threads", "1", "--steps", "200", "--attended", "--request-trace", "10,120"];
     let Some(capture) = simulated::record(setting, &simulated::python("gpu_train.py"), &words) else {
         return;
@@ -416,7 +417,7 @@ fn a_signal_begins_the_window_of_the_trace() {
     let begins = || rank.trace.host.iter().map(|(_, op)| op.begin.as_nanos());
     let span_ns = begins().max().unwrap() - begins().min().unwrap();
     assert!(begins().count() > 10 && span_ns < 50_000_000, "{} within {span_ns} ns", begins().count());
-    // What was not traced is in the sums.
+    // Untraced work is in the totals.
     let done = capture.account.iter().filter(|line| line.what == "kernel").count() as u64;
     let tree = &capture.profile.tree;
     let counted: u64 = tree.cells(Metric::Kernels).map(|(_, cell)| cell.sum).sum();

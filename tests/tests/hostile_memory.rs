@@ -13,7 +13,7 @@ use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::victim::harms_nobody;
 use cli_support::{Busy, TICKS, can_capture, expect_code, folded, gap_count, program, ticks};
 
-/// How long a recording may take to end, as promised.
+/// Promised maximum time for a recording to end.
 const END: Duration = Duration::from_secs(5);
 /// Samples per second of CPU time.
 const FREQUENCY: u64 = 99;
@@ -24,7 +24,7 @@ const NOBODY: &str = "65534";
 struct RunningWorkload(Child);
 
 impl RunningWorkload {
-    /// Compiles and starts it; `None` with what it says when it does not start.
+    /// Compiles and starts it; `None` with its output when it does not start.
     fn start(
         name: &str,
         folder: &Path,
@@ -59,8 +59,8 @@ impl Drop for RunningWorkload {
     }
 }
 
-/// A mounted file that is never read, and a process that points the profiler into it. The server goes first: whoever
-/// waits for it gets an error, and everything can end.
+/// A mounted file that never answers reads, and a process that points the profiler to it. The server is dropped first:
+/// its waiters get an error, and everything can end.
 struct Scene {
     server: Option<RunningWorkload>,
     victim: Option<RunningWorkload>,
@@ -69,14 +69,14 @@ struct Scene {
 }
 
 impl Scene {
-    /// With a server of this user; `None` where there is no FUSE.
+    /// With a server of this user; `None` without FUSE.
     fn of_user(user: &str) -> Option<Self> {
         let mut scene = Self::served(&[user])?;
         scene.starts(&scene.mount.join("a"), &[]);
         Some(scene)
     }
 
-    /// With a server of a user that answers nothing, and a process that says that its compiler's files are there.
+    /// With a server that never answers, and a process that claims its compiler's files are there.
     fn of_mute_folders() -> Option<Self> {
         let mut scene = Self::served(&[NOBODY, "mute"])?;
         let page = scene.folder.path().join("page");
@@ -87,7 +87,7 @@ impl Scene {
         Some(scene)
     }
 
-    /// A folder that is served with these words.
+    /// A folder served with these arguments.
     fn served(words: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount = folder.path().join("mount");
@@ -104,7 +104,7 @@ impl Scene {
         Some(Self { server, victim: None, mount, folder })
     }
 
-    /// Starts the process, whose list of generated code begins in this file.
+    /// Starts the process, whose list of generated code starts in this file.
     fn starts(&mut self, file: &Path, variables: &[(&str, String)]) {
         let file = file.to_str().unwrap();
         self.victim =
@@ -124,7 +124,7 @@ impl Scene {
         Recording::of_file(&self.profile(), &mut program(), options)
     }
 
-    /// How often something of this kind is missing, as the profile says.
+    /// The count of a gap in the profile.
     fn missing(&self, key: &str) -> u64 {
         let rows = deepctx_storage::open(self.profile()).unwrap().profile.ledger.rows();
         rows.iter().filter(|row| row.reason == key).map(|row| row.count).sum()
@@ -146,13 +146,13 @@ fn samples(profile: &Path, name: &str) -> u64 {
     of.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Whether no more is missing of a process than what a busy machine takes: 141 samples for 309 ticks were seen, with
-/// those while the recording began. A pipeline that waits has nothing.
+/// Whether a process lost no more samples than on a busy machine: 141 samples for 309 ticks were observed, including
+/// the start of the recording. A blocked pipeline has none.
 fn is_sampled(profile: &Path, name: &str, ticks: u64) -> bool {
     samples(profile, name) >= ticks * FREQUENCY / TICKS / 4
 }
 
-/// Records it beside another process, which must be there as if it were alone, until this is true.
+/// Records it beside another process, which must be recorded as usual, until the condition holds.
 fn check_recording(scene: &Scene, holds: impl Fn(&Scene) -> bool) -> String {
     let busy = Busy::start();
     let mut recording = scene.record(&["--pid", &busy.pid(), "--pid", &scene.victim()]);
@@ -199,7 +199,7 @@ fn a_page_that_nobody_fills_costs_one_deadline() {
     if !can_capture() {
         return;
     }
-    // Root's servers are trusted, so the page is read, as it is where it is mapped after the check.
+    // Root's servers are trusted, so the page is read, as if it were mapped after the check.
     let Some(scene) = Scene::of_user("0") else { return };
     let said = check_recording(&scene, |scene| scene.missing("memory-no-answer") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 1, "{said}");
@@ -212,7 +212,7 @@ fn folders_of_a_mute_users_server_are_not_opened() {
         return;
     }
     let Some(scene) = Scene::of_mute_folders() else { return };
-    // Who looks for the name of generated code asks for the files of its compiler.
+    // Looking up a generated code's name reads the files of its compiler.
     check_recording(&scene, |scene| samples(&scene.profile(), "silent_pages-") > 100);
 }
 

@@ -26,10 +26,10 @@ static __attribute__((noinline)) void hidden_spin(long n) {
 }
 int main(void) { for (;;) hidden_spin(1000000); }
 ";
-/// Where the program that runs as root keeps what servers sent.
+/// Cache of a program that runs as root for server responses.
 const CACHE: &str = "/var/cache/deepctx-bpf/debuginfod";
 
-/// The stripped program while it runs, and the file with what it was stripped of.
+/// A running stripped program, and the file with its debug information.
 struct StrippedProgram {
     folder: tempfile::TempDir,
     debug: Vec<u8>,
@@ -43,7 +43,7 @@ fn compiled(folder: &Path, name: &str) -> (PathBuf, Vec<u8>) {
     let debug = path.with_extension("debug");
     fs::write(&source, SOURCE).unwrap();
     let mut compiler = Command::new("cc");
-    // An id of its own, which no server of the world knows.
+    // A unique id that no public server knows.
     compiler.args(["-g", "-O1", "-Wl,--build-id=uuid", "-o"]).arg(&path).arg(&source);
     assert!(compiler.status().unwrap().success());
     for arguments in [&["objcopy", "--only-keep-debug"][..], &["strip", "-s"]] {
@@ -77,7 +77,7 @@ impl StrippedProgram {
     fn recording(&self, options: &[&str]) -> Recording {
         let pid = self.child.id().to_string();
         let options = [&["--pid", &pid, "--freq", "199", "--context", "native"], options].concat();
-        // As patient as can be said.
+        // The shortest timeout.
         Recording::by(program().env("DEBUGINFOD_TIMEOUT", "1"), &options)
     }
 }
@@ -90,7 +90,7 @@ impl Drop for StrippedProgram {
     }
 }
 
-/// A server that sends this for every question, or nothing for ever. Gives the option and what it is asked.
+/// A server that sends this answer to every request, or none. Returns the option and a channel of requests.
 fn serve(body: Option<Vec<u8>>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let option = format!("--debuginfod=http://{}", listener.local_addr().unwrap());
@@ -101,7 +101,7 @@ fn serve(body: Option<Vec<u8>>) -> (String, Receiver<String>) {
             let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
             let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
             let _ = say.send(head.first().cloned().unwrap_or_default());
-            // Whoever asked may have hung up.
+            // The client may have disconnected.
             let _ = answer(&mut stream, body.as_deref());
         }
     });

@@ -13,14 +13,14 @@ use cli_support::{Busy, can_capture, expect_code, run, stdout};
 use documented::Reader;
 use serde_json::Value;
 
-/// A program whose threads wait, and a folder that goes with it; killed when dropped.
+/// A program whose threads wait, with its folder; killed on drop.
 struct WaitingProgram {
     child: Child,
     folder: tempfile::TempDir,
 }
 
 impl WaitingProgram {
-    /// The example with waiting threads, compiled anew.
+    /// The example with waiting threads, freshly compiled.
     fn start(threads: usize) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/waiting.cpp");
         let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ fn functions(thread: &Value) -> Vec<&str> {
     frames.iter().map(|frame| frame["function"].as_str().unwrap()).collect()
 }
 
-/// Whether a stack leads from the start of a thread, or of the program, through this function.
+/// Whether a stack from the start of a thread or the program contains this function.
 fn is_whole(thread: &Value, through: &str) -> bool {
     let functions = functions(thread);
     let begins = functions.last().is_some_and(|root| root.contains("clone") || root.contains("_start"));
@@ -146,7 +146,7 @@ fn a_process_that_is_gone_is_an_error() {
     assert!(said.contains("no process is selected") && said.contains("--pid"), "{said}");
 }
 
-/// Threads begin and end all the time: whatever is there when they are listed is shown, or said to have ended.
+/// Threads start and end all the time: each listed one is shown, or reported as ended.
 #[test]
 fn threads_that_end_meanwhile_are_no_failure() {
     if !can_capture() {
@@ -171,13 +171,13 @@ fn processes_that_end_meanwhile_are_no_failure() {
     }
     let busy = Busy::shell("while :; do sleep 0.01; done");
     for _ in 0..5 {
-        // The shell stays; what it starts comes and goes.
+        // The shell stays; its children start and end.
         let output = run(&["dump", "--pid", &busy.pid()]);
         assert!(output.status.success(), "{}", stdout(&output));
     }
 }
 
-/// A workload in Python, when it is ready.
+/// A Python workload, once ready.
 fn python(workload: &str, arguments: &[&str]) -> WaitingProgram {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(workload);
     let mut command = Command::new("python3");

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use cli_support::{can_capture, program, stderr, stdout};
 use serde_json::Value;
 
-/// Steps of the program from the end of one to the end of the next.
+/// Number of the program's steps, each from one end to the next.
 const STEPS: u64 = 19;
 
 fn workload(name: &str) -> String {
@@ -32,7 +32,7 @@ fn experiment(folder: &Path, options: &[&str], command: &[&str]) -> Output {
     run.output().unwrap()
 }
 
-/// The means that the program measured itself, in the order of its runs.
+/// The means measured by the program itself, in run order.
 fn own_means(output: &Output) -> Vec<f64> {
     let said = stderr(output);
     said.lines().filter_map(|line| line.strip_prefix("mean ")?.parse().ok()).collect()
@@ -51,11 +51,11 @@ fn steps_of_each_value_are_those_the_program_measured() {
     let (rows, means) = (found["rows"].as_array().unwrap(), own_means(&output));
     assert_eq!((rows.len(), means.len()), (3, 3), "{found}");
     for (row, (batch, mean)) in rows.iter().zip([1.0, 2.0, 4.0].into_iter().zip(means)) {
-        // The first ones may come between the trap and the capture's knowledge of it.
+        // The first steps may precede the capture's knowledge of the probe.
         let steps = row["steps"].as_u64().unwrap();
         assert!(row["basis"] == "mean-of-steps" && (1..=STEPS).contains(&steps), "{row}");
         let step_ns = row["step_ns"].as_f64().unwrap();
-        // It slept that long at least; its clock is read a moment after the step ended, when it may lose its CPU.
+        // It slept at least that long; its clock is read shortly after the step ended, when it may lose its CPU.
         assert!(step_ns >= batch * 5e6 && (step_ns / mean - 1.0).abs() < 0.5, "{row}: {mean}");
         let throughput = row["throughput_per_second"].as_f64().unwrap();
         assert!((throughput * step_ns / 1e9 - batch).abs() < 1e-6, "{row}");
@@ -77,7 +77,7 @@ fn levels_within_a_run_cost_what_the_program_measured() {
     let library = folder.path().join("libsteps.so").display().to_string();
     let options = ["--levels", "--in-process", "--window", "3", "--rounds", "2", "--format", "json"];
     let options = [&options[..], &["--probe-file", "rows.toml"]].concat();
-    // It ends once its steps are not watched any more.
+    // It ends once its steps are no longer probed.
     let output = experiment(folder.path(), &options, &["python3", &workload("switched_steps.py"), &library]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -103,7 +103,7 @@ fn levels_within_a_run_cost_what_the_program_measured() {
         let within = of["ns"].as_f64().unwrap().abs() <= of["spread_ns"].as_f64().unwrap();
         assert_eq!((&of["rounds"], &of["within_spread"]), (&Value::from(2), &Value::Bool(within)), "{row}");
     }
-    // One profile has all of it, and says that counts of these probes are of a part of the time.
+    // One profile has all of it, and states that these probes cover only part of the time.
     assert_eq!(std::fs::read_dir(folder.path().join("out")).unwrap().count(), 1);
     let report =
         program().args(["report", "--all"]).arg(folder.path().join("out/run-1.dctx")).output().unwrap();
@@ -122,7 +122,7 @@ fn a_failed_run_is_told_and_the_others_go_on() {
     let said = stdout(&output);
     assert!(said.contains("failed: out/run-batch=0-2.dctx: the command ended with exit code 7"), "{said}");
     assert!(said.contains("step: mean of steps, over runs") && said.contains("optimum: "), "{said}");
-    // Profiles of before are not replaced unless that is asked for.
+    // Earlier profiles are replaced only on request.
     let again = experiment(folder.path(), &options, &[]);
     assert_eq!(again.status.code(), Some(2));
     assert!(stderr(&again).contains("--force") && stdout(&again).is_empty(), "{}", stderr(&again));

@@ -16,7 +16,7 @@ use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{KeptWindow, Profile};
 
-/// A recorder under way; killed when dropped.
+/// A running recorder; killed on drop.
 struct Recorder(Child);
 
 impl Recorder {
@@ -29,7 +29,7 @@ impl Recorder {
         wait_for("handling of SIGUSR1", || {
             let status = fs::read_to_string(&status).unwrap();
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-            // Bit n stands for signal n + 1, and SIGUSR1 is 10.
+            // Bit n is signal n + 1; SIGUSR1 is 10.
             u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 9) != 0
         });
         recorder
@@ -39,7 +39,7 @@ impl Recorder {
         signal(&self.0.id().to_string(), name);
     }
 
-    /// Ends it; what it said.
+    /// Ends it; returns its output.
     fn end(mut self) -> String {
         self.signal("INT");
         let mut said = String::new();
@@ -56,7 +56,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A profile of the recorder, once all of it is there.
+/// A profile of the recorder, once complete.
 fn written(path: &Path) -> Profile {
     wait_for(&format!("{}", path.display()), || is_written(path));
     deepctx_storage::open(path).unwrap().profile
@@ -85,7 +85,7 @@ fn signals_write_windows_and_the_target_goes_on() {
     let recorder = Recorder::start(&path("run.dctx"), &arguments);
     recorder.signal("USR1");
     let first = written(&path("run.dctx"));
-    // Asked again until something is before the window.
+    // Repeated until some data is older than the window.
     let mut number = 2;
     let last = loop {
         recorder.signal("USR1");
@@ -105,7 +105,7 @@ fn signals_write_windows_and_the_target_goes_on() {
         let (name, value) = profile.meta.options.iter().find(|(name, _)| name == "keep").unwrap();
         assert_eq!((name.as_str(), value.as_str()), ("keep", "1s"));
     }
-    // What is in the last window and what was before it are all samples.
+    // The samples of the last window and those before it add up to all.
     let captured = said.lines().find_map(|line| line.strip_prefix("captured: ")).unwrap();
     let captured: u64 = captured.split(' ').next().unwrap().parse().unwrap();
     assert_eq!(kept(&at_end).before_records + samples(&at_end), captured, "{said}");
@@ -129,7 +129,7 @@ fn a_capture_shorter_than_what_is_kept_is_whole() {
     assert_eq!((before.0, before_records, because.as_str()), (0, 0, "end"));
     assert!(samples(&profile) > 0);
     assert_eq!(profile.ledger.check(CheckTime::Finished), Ok(()));
-    // Nothing is written over.
+    // Nothing is overwritten.
     assert!(expect_code(2, &record).contains("already exists"));
 }
 
@@ -145,7 +145,7 @@ fn what_cannot_be_kept_is_refused() {
     check(&["--keep", "60s", "-o", "/nowhere/run.dctx"], "expected a folder for the profile, found none");
 }
 
-/// The example whose training steps stop, compiled anew; killed when dropped.
+/// The example whose training steps stop, freshly compiled; killed on drop.
 struct StallingProgram {
     child: Child,
     input: ChildStdin,
@@ -183,7 +183,7 @@ impl StallingProgram {
         assert_eq!(line.trim(), expect);
     }
 
-    /// Some more steps; none ends afterwards.
+    /// Runs some more steps; none ends afterwards.
     fn step(&mut self) {
         self.input.write_all(b"\n").unwrap();
         self.says("done");
@@ -209,7 +209,7 @@ fn a_hang_is_written_once_and_recording_goes_on() {
     let arguments = ["--pid", &pid, "--keep", "60s", "--on-hang", "5x", "--probe", "ranges", "--off-cpu"];
     let marker = ["--step-marker", "*/libstalling.so:train_step"];
     let recorder = Recorder::start(&hang, &[&arguments[..], &marker].concat());
-    // Steps before the probe is in place are not seen: without others no hang is found.
+    // Steps before the probe is attached are missed, and without any no hang is detected.
     let mut asked = Instant::now();
     stalling.step();
     wait_for("a hang", || {
@@ -224,7 +224,7 @@ fn a_hang_is_written_once_and_recording_goes_on() {
     assert_eq!(profile.ledger.check(CheckTime::Finished), Ok(()));
     let steps = profile.tree.total(Metric::StepTime).count;
     assert!(steps >= 3, "{steps}");
-    // It waits for input, and the wait is there although it has not ended.
+    // It waits for input, and the unfinished wait is included.
     assert!(profile.tree.total(Metric::OffCpuTime).sum > 0);
     stalling.step();
     recorder.signal("USR1");

@@ -14,7 +14,7 @@ use cli_support::{Busy, can_capture, program, run, sample_count, stderr, stdout}
 use deepctx_profile::metric::Metric;
 use serde_json::Value;
 
-/// A program with one hot line, which notes each SIGUSR1 in a file; killed when dropped.
+/// A program with one hot line, which logs each SIGUSR1 to a file; killed on drop.
 struct HotProgram(Child);
 
 impl HotProgram {
@@ -67,7 +67,7 @@ fn a_finding_keeps_tells_and_ends_a_capture() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("finding hotspot (low)") && said.contains("the capture ends"), "{said}");
     assert!(said.contains("written because of a finding") && said.contains("exit status: 3"), "{said}");
-    // Where the end comes before the first is written, one profile serves both.
+    // If the recording ends before the first is written, one profile serves both.
     let of_both = said.contains("because of a finding, at the end of the recording");
     assert!(path("run.dctx").exists() && path("run-2.dctx").exists() != of_both, "{said}");
     let finding: Value = serde_json::from_str(&text("finding.json")).unwrap();
@@ -87,7 +87,7 @@ fn a_short_recording_acts_at_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let hot = HotProgram::start(&folder.path().join("signals"));
     let pid = hot.0.id().to_string();
-    // A rule of a file is as good as ours, and so are the file's parameters.
+    // Rules and parameters from a file work like built-in ones.
     let rules = folder.path().join("rules.toml");
     let own = "[hotspot]\nfunction_percent = 1\n[[rule]]\nname = \"mine\"\npath = \"python:spin\"\n\
                share-above = 5\nadvice = \"Do less.\"\n";
@@ -98,7 +98,7 @@ fn a_short_recording_acts_at_its_end() {
         [&options[..], &["--on-finding", "mine=run:touch reported", "--on-finding", "hotspot=stop"]];
     let options = options.concat();
     let mut recording = Recording::by(program().current_dir(folder.path()), &options);
-    // Rules look for the first time after ten seconds; on a machine that is too busy for that, it ends by itself.
+    // Rules first run after ten seconds; on a very busy machine, it ends by itself.
     recording.wait_until(|file| sample_count(file) > 300);
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(1), "{said}");
@@ -107,7 +107,7 @@ fn a_short_recording_acts_at_its_end() {
     assert_eq!(said.matches("of cpu-time is on paths python:spin").count(), 2, "{said}");
 }
 
-/// What a running capture answers to a request: its exit code, and what it said.
+/// A running capture's answer to a request: exit code and output.
 fn asked(socket: &str, request: &str) -> (Option<i32>, String) {
     let output = run(&[&["control", socket][..], &request.split(' ').collect::<Vec<_>>()].concat());
     (output.status.code(), stdout(&output) + &stderr(&output))
@@ -121,7 +121,7 @@ fn a_running_capture_is_changed_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let hot = HotProgram::start(&folder.path().join("signals"));
-    // A function that the program never calls: its probe costs nothing, so that only a request detaches it.
+    // A function that the program never calls: its probe costs nothing, so only a request detaches it.
     let rows = "[[probe]]\nlibrary = \"libc.so*\"\nsymbol = \"getpgid\"\nevent = \"user\"\narguments = []\n";
     std::fs::write(path("probes.toml"), rows).unwrap();
     let (pid, socket) = (hot.0.id().to_string(), path("control.sock"));
@@ -138,7 +138,7 @@ fn a_running_capture_is_changed_on_request() {
     assert_eq!(frequency(), 9);
     assert_eq!(asked(&socket, "freq 1997").0, Some(0));
     assert_eq!(frequency(), 1997);
-    // Far more than were taken at the first frequency, however busy the machine is.
+    // Far more than at the first frequency, on any machine.
     let before = status()["samples"].as_u64().unwrap();
     recording.wait_until(|file| sample_count(file) > before + 1000);
     for (request, expect) in [
@@ -167,7 +167,7 @@ fn a_running_capture_is_changed_on_request() {
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     let sentence = profile.ledger.duty_cycled().unwrap();
     assert!(sentence.starts_with("functions of your own: attached"), "{sentence}");
-    // A sample of the first frequency stands for 111 ms, one of the second for half a millisecond.
+    // A sample at the first frequency represents 111 ms, one at the second half a millisecond.
     let seen = |metric| profile.tree.total(metric).sum;
     let each_ns = seen(Metric::CpuTime) / seen(Metric::Samples);
     assert!(each_ns < 100_000_000, "{each_ns} ns a sample");
@@ -195,7 +195,7 @@ fn what_is_kept_is_written_on_request() {
     assert_eq!(asked(&socket, "stop").0, Some(0));
     let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success() && busy.lives(), "{said}");
-    // It went on, and wrote the rest beside that.
+    // It continued, and wrote the rest to another file.
     assert_eq!(kept(&file.replace("run.dctx", "run-2.dctx")), "end");
     assert!(said.contains("s after the start: writing the kept data"), "{said}");
 }

@@ -16,17 +16,17 @@ use cli_support::{can_capture, program};
 use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{RankTrace, Thread, Waker};
 
-/// Exchanges of a byte with the program: each wakes its main thread once.
+/// Byte exchanges with the program: each wakes its main thread once.
 const EXCHANGES: usize = 200;
 
-/// Python itself: `python3` may be a script that starts other programs first.
+/// The real Python: `python3` may be a script that starts other programs first.
 fn python() -> PathBuf {
     let words = ["-c", "import os, sys; print(os.path.realpath(sys.executable), end='')"];
     let said = Command::new("python3").args(words).output().unwrap();
     String::from_utf8(said.stdout).unwrap().into()
 }
 
-/// The trace of `handoff.py` from its start to its end, and the numbers of its threads.
+/// The trace of `handoff.py` from start to end, with its thread ids.
 fn traced(output: &Path) -> BTreeMap<String, u32> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/handoff.py");
     let mut record = program();
@@ -49,7 +49,7 @@ fn traced(output: &Path) -> BTreeMap<String, u32> {
     serde_json::from_str(&threads).unwrap()
 }
 
-/// Who woke this thread from waits of this name, and how often; a wake-up lies within its wait.
+/// The wakers of this thread from waits with this name, with counts; a wake-up lies within its wait.
 fn wakers(rank: &RankTrace, thread: u32, wait: &str) -> BTreeMap<String, usize> {
     let trace = &rank.trace;
     let number = |thread: Id<Thread>| trace.name(trace.threads()[thread.index()].thread).to_owned();

@@ -11,7 +11,7 @@ use deepctx_events::Family;
 use deepctx_uprobes::locate::instruction::ProbeCost;
 use deepctx_uprobes::{Kernel, Layers, Library, Name, Planner, Row, rows};
 
-/// Where `cargo xtask sim` puts them; `None` with a reason printed where it was not run.
+/// Output folder of `cargo xtask sim`; `None` with a printed reason if it was not run.
 fn simulated() -> Option<PathBuf> {
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().with_file_name("sim");
     if folder.join("hip/libamdhip64.so.6").exists() {
@@ -22,12 +22,12 @@ fn simulated() -> Option<PathBuf> {
     None
 }
 
-/// The functions of a row that a library of this version has.
+/// The functions of a row that this version of a library has.
 fn due<'r>(row: &'r Row, file: &str) -> impl Iterator<Item = &'r str> {
     let twelve = file.ends_with(".12");
     let is_due = move |name: &&Name| match name.major {
         Some(major) => major == if twelve { 12 } else { 13 },
-        // CUPTI 12.9 lets in one subscriber only.
+        // CUPTI 12.9 accepts only one subscriber.
         None => !(twelve && row.family == Family::Cupti && name.symbol.ends_with("_v2")),
     };
     row.names.iter().filter(is_due).map(|name| &*name.symbol)
@@ -43,7 +43,7 @@ fn check(file: &str, family: Family) {
         .iter()
         .filter(|missing| due(&missing.row, file).any(|symbol| symbol == missing.symbol))
         .map(|missing| missing.symbol.as_str())
-        // The row may be that of another version.
+        // The row may belong to another version.
         .filter(|symbol| planned.sites.iter().all(|site| site.symbol != **symbol))
         .collect();
     assert!(missing.is_empty(), "{file} has not {missing:?}");

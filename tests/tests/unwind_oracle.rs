@@ -6,7 +6,7 @@ use std::path::Path;
 use deepctx_symbolizer::unwind_rows::NoTable;
 use deepctx_tests::unwind_oracle::{NotCompared, Report, aarch64_files, compare, default_files};
 
-/// Says what is missing; on CI, where everything is installed, that is a failure.
+/// Prints what is missing; on CI, where everything is installed, that is a failure.
 fn skipped(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "cannot run: {reason}");
     println!("skipped: {reason}");
@@ -25,7 +25,7 @@ fn check(file: &Path) -> Report {
     println!("{report}");
     assert_eq!(report.mismatches, 0, "{report}");
     assert!(report.rows > 0, "{report}");
-    // GCC's runtime installs the registers of frames that catch.
+    // GCC's runtime installs the registers of catching frames.
     let is_runtime = file.to_string_lossy().contains("libgcc_s");
     assert!(report.replaced == 0 || is_runtime, "{report}");
     let unsupported: u64 = report.unsupported.values().sum();
@@ -68,7 +68,7 @@ fn aarch64_library_unwind_rows_match_readelf() {
                 let unsupported: u64 = report.unsupported.values().sum();
                 assert!(unsupported * 1000 <= report.rows, "{report}");
             }
-            // Some are there for their name alone.
+            // Some files exist only for their names.
             Err(NotCompared::NoTable(_, NoTable::NoFrames)) => {}
             Err(reason) => panic!("{reason}"),
         }

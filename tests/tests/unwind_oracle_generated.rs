@@ -12,22 +12,22 @@ use std::process::Command;
 use deepctx_tests::numbers::Numbers;
 use deepctx_tests::unwind_oracle::compare;
 
-/// Functions of one library.
+/// Functions per library.
 const FUNCTIONS: usize = 600;
-/// Libraries.
+/// Number of libraries.
 const LIBRARIES: u64 = 6;
-/// Registers that a frame may be found by, as the assembler numbers them: all of x86-64 but the return address.
+/// Registers that can define a frame, by the assembler's numbers: all of x86-64 except the return address.
 const REGISTERS: usize = 16;
 
-/// One function: directives between instructions that take any number of bytes.
+/// One function: directives between instructions of any length.
 fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
     let _ = write!(text, "f{number}:\n.cfi_startproc\n");
     if numbers.below(40) == 0 {
         text.push_str(".cfi_signal_frame\n");
     }
-    // States that were remembered, and whether the frame was found by a register in each: only then may that change.
+    // Remembered states, and whether each found the frame by a register: only then may that change.
     let (mut remembered, mut by_register) = (Vec::new(), true);
-    // `readelf` prints the words of an expression where it is set, and not where a state with it is restored.
+    // `readelf` prints an expression where it is set, but not where a state with it is restored.
     let has_expressions = numbers.below(2) == 0;
     for _ in 0..numbers.below(14) {
         let _ = writeln!(text, ".skip {}, 0x90", numbers.of(&[1, 1, 2, 5, 63, 64, 255, 256, 300, 5000]));
@@ -45,7 +45,7 @@ fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
             6 | 7 => _ = writeln!(text, ".cfi_offset {register}, {below}"),
             8 => _ = writeln!(text, ".cfi_restore {register}"),
             9 => {
-                // `readelf` does not tell a frame pointer that is undefined from one that nothing is said of.
+                // `readelf` does not distinguish an undefined frame pointer from an unmentioned one.
                 let how = if register == 6 { "same_value" } else { numbers.of(&["undefined", "same_value"]) };
                 let _ = writeln!(text, ".cfi_{how} {register}");
             }
@@ -68,17 +68,17 @@ fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
         }
     }
     let _ = write!(text, ".skip {}, 0x90\n.cfi_endproc\n", 1 + numbers.below(40));
-    // Between some functions there is nothing.
+    // Some functions are adjacent.
     let _ = writeln!(text, ".skip {}, 0xcc", numbers.of(&[0, 0, 0, 8, 200]));
 }
 
-/// Expressions that give the frame, for which the assembler has no directive.
+/// Expressions for the frame, for which the assembler has no directive.
 fn escape(numbers: &mut Numbers, text: &mut String) {
     if numbers.below(2) == 0 {
-        // DW_CFA_def_cfa_expression: DW_OP_breg10 0, DW_OP_deref, as of a realigned stack.
+        // DW_CFA_def_cfa_expression: DW_OP_breg10 0, DW_OP_deref, as for a realigned stack.
         let _ = writeln!(text, ".cfi_escape 0x0f, 3, 0x7a, {:#x}, 6", numbers.of(&[0, 0x78, 8]));
     } else {
-        // As of the linkage table: DW_OP_breg7 8, DW_OP_breg16 0, DW_OP_lit15, DW_OP_and, DW_OP_lit11, DW_OP_ge,
+        // As for the linkage table: DW_OP_breg7 8, DW_OP_breg16 0, DW_OP_lit15, DW_OP_and, DW_OP_lit11, DW_OP_ge,
         // DW_OP_lit3, DW_OP_shl, DW_OP_plus.
         text.push_str(".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n");
     }

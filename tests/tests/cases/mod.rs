@@ -6,25 +6,25 @@
 use crate::cli_support::expect_code;
 use serde_json::Value;
 
-/// What rules say of the machine, whose CPUs and disks other programs use too, and where time goes, which is no defect.
+/// Rules about the machine, whose CPUs and disks other programs use too, and about where time goes, which is no defect.
 const NO_DEFECTS: [&str; 6] =
     ["cpu-limit", "cpu-pressure", "cpu-queue", "hotspot", "io-pressure", "memory-pressure"];
 
-/// A loop of a program, which runs below a function `defect` and below one `twin`.
+/// A loop of a program that runs below a function `defect` and below its `twin`.
 pub(crate) struct Case {
     /// Its function.
     pub(crate) name: &'static str,
-    /// The rule that finds the defect.
+    /// The rule that detects the defect.
     pub(crate) rule: &'static str,
-    /// The line that the finding must name, before any other line.
+    /// The line that the finding must name first.
     pub(crate) place: String,
 }
 
-/// What `analyze` says.
+/// The output of `analyze`.
 pub(crate) struct Analysis(Value);
 
 impl Analysis {
-    /// Of the whole of a profile, or of a part of it.
+    /// Analyzes a profile or a part of it.
     pub(crate) fn of(file: &str, options: &[&str]) -> Self {
         let said = expect_code(0, &[&["analyze", file, "--format", "json"], options].concat());
         Self(serde_json::from_str(&said).unwrap())
@@ -34,12 +34,12 @@ impl Analysis {
         self.0[field].as_array().unwrap().iter()
     }
 
-    /// What is said of a rule.
+    /// The result of a rule.
     fn check(&self, rule: &str) -> &Value {
         self.list("checks").find(|check| check["rule"] == rule).unwrap()
     }
 
-    /// What became of a rule.
+    /// The outcome of a rule.
     pub(crate) fn outcome(&self, rule: &str) -> &str {
         self.check(rule)["outcome"].as_str().unwrap()
     }
@@ -49,12 +49,12 @@ impl Analysis {
         self.list("findings").filter(move |finding| finding["rule"] == rule)
     }
 
-    /// The first of them.
+    /// The first finding of a rule.
     pub(crate) fn finding(&self, rule: &str) -> Option<&Value> {
         self.findings(rule).next()
     }
 
-    /// The rules with findings that are defects of the program.
+    /// Rules with findings that are program defects.
     pub(crate) fn defects(&self) -> Vec<&str> {
         let rules = self.list("findings").map(|finding| finding["rule"].as_str().unwrap());
         rules.filter(|rule| !NO_DEFECTS.contains(rule)).collect()
@@ -62,7 +62,7 @@ impl Analysis {
 }
 
 impl Case {
-    /// The analyses of both, of one recording.
+    /// Analyses of defect and twin in one recording.
     fn analyses(&self, file: &str, options: &[&str]) -> [Analysis; 2] {
         ["defect", "twin"].map(|kind| {
             let path = format!("python:{kind} ** python:{}", self.name);
@@ -70,7 +70,7 @@ impl Case {
         })
     }
 
-    /// Expects the finding of the defect at its place, and no finding of the twin. Gives what is wrong.
+    /// Expects a finding for the defect at its place and none for the twin. Returns the problems.
     pub(crate) fn problems(&self, [defect, twin]: [Analysis; 2]) -> Vec<String> {
         let Case { name, rule, place } = self;
         let mut problems = Vec::new();
@@ -99,7 +99,7 @@ impl Case {
     }
 }
 
-/// Expects that of all of them, in one recording.
+/// Expects that for all cases in one recording.
 #[track_caller]
 pub(crate) fn hold(cases: &[Case], file: &str, options: &[&str]) {
     let of = |case: &Case| case.problems(case.analyses(file, options));

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What stands around a script. What it returns is said on the console.
+/// Wrapper of a script that prints its result to the console.
 const AROUND: [&str; 2] = [
     r#"<script>
 const say = (result) => console.log("RESULT " + JSON.stringify(result));
@@ -20,7 +20,7 @@ setTimeout(() => say({ error: "the page took more than two minutes" }), 120000);
 </script></body>"#,
 ];
 
-/// Its name, if there is one.
+/// Name of an installed browser, if any.
 pub(crate) fn browser() -> Option<&'static str> {
     let found = ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -31,7 +31,7 @@ pub(crate) fn browser() -> Option<&'static str> {
     found
 }
 
-/// It, with a folder of its own.
+/// A command for the browser with a separate folder.
 pub(crate) fn command(browser: &str, folder: &Path) -> Command {
     let mut command = Command::new(browser);
     command
@@ -41,14 +41,14 @@ pub(crate) fn command(browser: &str, folder: &Path) -> Command {
     command
 }
 
-/// What a script in the page returns. The browser must have nothing else to say on its console.
+/// The result of a script in the page. The browser must print nothing else on its console.
 pub(crate) fn run(browser: &str, page: &Path, script: &str, options: &[&str]) -> Value {
     let text = fs::read_to_string(page).unwrap();
     assert_eq!(text.matches("</body>").count(), 1);
     let run = page.with_extension("run.html");
     fs::write(&run, text.replace("</body>", &format!("{}{script}{}", AROUND[0], AROUND[1]))).unwrap();
     let mut command = command(browser, &page.with_extension("browser"));
-    // With a port for debuggers it stays until it is ended.
+    // With a debugging port, it runs until it is ended.
     command.args(["--remote-debugging-port=0", "--enable-logging=stderr"]).args(options);
     command.arg(format!("file://{}", run.display()));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

@@ -16,11 +16,11 @@ use std::sync::OnceLock;
 
 use deepctx_profile::profile::Profile;
 
-/// The binary of this checkout, built as the tests are.
+/// This checkout's program, built like the tests.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        // Whoever compiled this test may have compiled the program with it.
+        // Whoever compiled this test may also have compiled the program.
         if let Some(built) = std::env::var_os("TEST_BINARY_DEEPCTX_BPF") {
             return built.into();
         }
@@ -38,7 +38,7 @@ pub(crate) fn binary() -> &'static Path {
     })
 }
 
-/// The program, without anything from the environment that could change what it does.
+/// The program, without environment variables that could affect it.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(binary());
     clear_environment(&mut command);
@@ -51,7 +51,7 @@ pub(crate) fn program_under(wrapper: &mut Command) -> &mut Command {
     wrapper.arg(binary())
 }
 
-/// Takes away what could change what the program does.
+/// Removes variables that could affect the program.
 fn clear_environment(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("DEEPCTX_") {
@@ -61,8 +61,7 @@ fn clear_environment(command: &mut Command) {
     command.env_remove("COLUMNS").stdin(Stdio::null());
 }
 
-/// A process that is killed when it is dropped, also by a test that fails: one left behind would take a CPU from all
-/// others.
+/// A process that is killed on drop, even if the test fails: a leftover one would take a CPU from all others.
 pub(crate) struct Busy(Child);
 
 impl Busy {
@@ -81,12 +80,12 @@ impl Busy {
         Self::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]))
     }
 
-    /// Whether it has not ended.
+    /// Whether it is running.
     pub(crate) fn lives(&self) -> bool {
         lives(&self.pid())
     }
 
-    /// This one.
+    /// A process started by this command.
     pub(crate) fn of(command: &mut Command) -> Self {
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
@@ -103,30 +102,30 @@ impl Drop for Busy {
     }
 }
 
-/// Whether a process has not ended.
+/// Whether a process is running.
 pub(crate) fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Folders below `/proc` of the workers of this name that a recording has started.
+/// `/proc` folders of the workers with this name that a recording has started.
 pub(crate) fn workers_of(recording: &str, name: &str) -> Vec<PathBuf> {
     let is_one = |process: &PathBuf| {
         let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
         let is_child = std::fs::read_to_string(process.join("status"))
             .is_ok_and(|status| status.contains(&format!("\nPPid:\t{recording}\n")));
-        // A child that has not become the worker yet has its parent's command line.
+        // A child that is not the worker yet has its parent's command line.
         is_child && line.split(|byte| *byte == 0).any(|word| word == name.as_bytes())
     };
     std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_one).collect()
 }
 
-/// Sends a signal to a process, by its name.
+/// Sends a signal, given by name, to a process.
 #[track_caller]
 pub(crate) fn signal(pid: &str, name: &str) {
     assert!(Command::new("kill").args(["-s", name, pid]).status().unwrap().success(), "SIG{name} to {pid}");
 }
 
-/// How often a ledger says this.
+/// The count of a gap in a profile's ledger.
 pub(crate) fn gap_count(profile: &Profile, reason: &str) -> u64 {
     profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
 }
@@ -142,13 +141,13 @@ pub(crate) fn ticks(pid: &str) -> u64 {
     fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// How many samples a profile has, also while it grows.
+/// Number of samples in a profile, which may be growing.
 pub(crate) fn sample_count(file: &str) -> u64 {
     let stacks = folded(file, "samples", &[]);
     stacks.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     program().args(arguments).output().unwrap()
 }
@@ -163,14 +162,14 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs it and expects this code; standard output on success, standard error otherwise.
+/// Runs the program and expects this exit code; returns standard output on success, standard error otherwise.
 pub(crate) fn expect_code(code: i32, arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{}{}", stdout(&output), stderr(&output));
     if code == 0 { stdout(&output) } else { stderr(&output) }
 }
 
-/// Folded stacks of a stored profile by one metric; none when it has no values of that.
+/// Folded stacks of a stored profile by one metric; empty when it has no values of that.
 pub(crate) fn folded(file: &str, metric: &str, how: &[&str]) -> String {
     let arguments = [&["export", file, "--metric", metric, "--format", "folded", "-o", "-"], how].concat();
     let output = run(&arguments);
@@ -183,7 +182,7 @@ pub(crate) fn folded(file: &str, metric: &str, how: &[&str]) -> String {
     }
 }
 
-/// Whether a capture is possible here. Where it must be (`CI=true`), its absence is a failure.
+/// Whether a capture is possible here. If required (`CI=true`), its absence is a failure.
 pub(crate) fn can_capture() -> bool {
     let output = run(&["doctor"]);
     if output.status.success() {

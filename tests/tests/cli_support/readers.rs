@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Totals by their names.
+/// Totals by name.
 pub(crate) type Totals = BTreeMap<String, u64>;
 
-/// Where the readers are, if they were fetched.
+/// Folder of the readers, if fetched.
 pub(crate) fn validators() -> Option<PathBuf> {
     let found = std::env::var_os("TEST_VALIDATORS").map(PathBuf::from);
     if found.is_none() {
@@ -19,13 +19,13 @@ pub(crate) fn validators() -> Option<PathBuf> {
     found
 }
 
-/// Skips, or fails where nothing may be missing.
+/// Skips, or fails if nothing may be missing.
 pub(crate) fn missing(because: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{because}");
     println!("skipped: {because}");
 }
 
-/// Runs a program that must end well; gives what it printed.
+/// Runs a program that must succeed; returns its output.
 pub(crate) fn output(command: &mut Command) -> String {
     let said = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let (out, error) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
@@ -33,7 +33,7 @@ pub(crate) fn output(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// Totals as the reader of a format finds them.
+/// Totals as computed by a reader of the format.
 pub(crate) fn read(validators: &Path, reader: &str, file: &Path) -> Totals {
     let environment = if reader == "hta" { "traces" } else { "python" };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("validators/totals.py");
@@ -44,11 +44,11 @@ pub(crate) fn read(validators: &Path, reader: &str, file: &Path) -> Totals {
         python.arg(schema);
     }
     let said = output(&mut python);
-    // Some say more than they are asked for; the totals come last.
+    // Some readers print more; the totals come last.
     serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap()
 }
 
-/// A Python with PyTorch; without one, says so.
+/// A Python with PyTorch; without one, prints the skip.
 pub(crate) fn torch_python() -> Option<PathBuf> {
     let found = std::env::var_os("TEST_TORCH_PYTHON").map(PathBuf::from).filter(|python| python.exists());
     if found.is_none() {
@@ -57,7 +57,7 @@ pub(crate) fn torch_python() -> Option<PathBuf> {
     found
 }
 
-/// Has PyTorch's own validator look at a trace, which it must accept.
+/// Checks that PyTorch's own validator accepts a trace.
 pub(crate) fn torch_accepts(python: &Path, trace: &Path) {
     let check = "import sys\nfrom torch.profiler._trace_validator import validate_trace\n\
                  accepted, violations = validate_trace(sys.argv[1])\n\

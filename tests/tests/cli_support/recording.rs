@@ -12,23 +12,22 @@ use std::time::{Duration, Instant};
 
 use super::{lives, program, signal};
 
-/// After this a condition counts as one that never comes true: many times what the slowest takes on an idle machine.
+/// Timeout for any condition: many times the slowest on an idle machine.
 pub(crate) const LONGEST: Duration = Duration::from_secs(600);
-/// Between two flushes of a growing profile, unless a test says so itself. What is captured computes until the test has
-/// seen enough of it.
+/// Default flush interval of a growing profile. The captured program computes until the test has seen enough of it.
 const FLUSH: &str = "300ms";
-/// Between two looks at a growing profile that did not change.
+/// Interval between checks of an unchanged profile.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at something that costs little.
+/// Interval between cheap checks.
 const GLANCE_EVERY: Duration = Duration::from_millis(20);
 
-/// Waits for something that will come.
+/// Waits for an expected condition.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, there: impl FnMut() -> bool) {
     assert!(comes(LONGEST, GLANCE_EVERY, there), "{what} did not happen in {LONGEST:?}");
 }
 
-/// Looks again and again; whether it came.
+/// Polls a condition; whether it became true.
 pub(crate) fn comes(longest: Duration, every: Duration, mut there: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + longest;
     while !there() {
@@ -46,14 +45,14 @@ pub(crate) struct Recording {
     said: Receiver<String>,
     received: RefCell<String>,
     file: PathBuf,
-    /// Where the profile is, unless it was said.
+    /// Folder of the profile, unless the path was given.
     folder: Option<tempfile::TempDir>,
 }
 
 /// How a recording ended.
 pub(crate) struct RecordingOutcome {
     pub(crate) status: ExitStatus,
-    /// All that it said.
+    /// Its whole output.
     pub(crate) said: String,
 }
 
@@ -63,7 +62,7 @@ impl Recording {
         Self::by(&mut program(), &[&["--pid", pid], options].concat())
     }
 
-    /// Starts to record by this command, which is the program or becomes it.
+    /// Starts to record with this command, which is the program or execs it.
     pub(crate) fn by(command: &mut Command, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut recording = Self::of_file(&folder.path().join("run.dctx"), command, options);
@@ -89,19 +88,19 @@ impl Recording {
         self.child.id().to_string()
     }
 
-    /// The profile, also while it grows.
+    /// The profile, possibly still growing.
     pub(crate) fn file(&self) -> String {
         self.file.display().to_string()
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub(crate) fn said(&self) -> String {
         let mut received = self.received.borrow_mut();
         self.said.try_iter().for_each(|line| *received += &format!("{line}\n"));
         received.clone()
     }
 
-    /// Waits until it says this. Gives the whole line.
+    /// Waits until it prints this text. Returns the whole line.
     #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) -> String {
         let deadline = Instant::now() + LONGEST;
@@ -122,14 +121,14 @@ impl Recording {
         }
     }
 
-    /// Waits until what runs already has its probes.
+    /// Waits until running processes have their probes.
     #[track_caller]
     pub(crate) fn wait_for_probes(&self) {
         self.wait_for("the probes are in place");
         wait_for("a handler of signals", || self.catches_interrupts());
     }
 
-    /// Whether a signal would end it in good order. Where there is nothing to probe, that is later than the probes.
+    /// Whether a signal would end it cleanly. Without anything to probe, that is later than the probes.
     fn catches_interrupts(&self) -> bool {
         const SIGINT: u32 = 2;
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
@@ -138,13 +137,13 @@ impl Recording {
         caught.is_some_and(|mask| mask & 1 << (SIGINT - 1) != 0)
     }
 
-    /// Looks at the growing profile until it holds what is waited for.
+    /// Polls the growing profile until the condition holds.
     #[track_caller]
     pub(crate) fn wait_until(&self, mut holds: impl FnMut(&str) -> bool) {
         let (file, manifest) = (self.file(), self.file.join("manifest.json"));
         let (mut seen, mut looked) = (None, Instant::now());
         let there = || {
-            // Before it is looked at: what it writes at its end counts.
+            // Checked first, because data written at its end counts.
             let runs = lives(&self.pid());
             // Before the first flush there is nothing to open.
             let written = std::fs::metadata(&manifest).and_then(|metadata| metadata.modified()).ok();
@@ -164,13 +163,13 @@ impl Recording {
         signal(&self.pid(), name);
     }
 
-    /// Waits for its end, which something else brings about. A command that it records has its input, which is closed.
+    /// Waits for its end, which has another cause. A recorded command shares its input, which is closed.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> RecordingOutcome {
         self.ended_within(LONGEST)
     }
 
-    /// The same where that may take so long at most.
+    /// The same with a time limit.
     #[track_caller]
     pub(crate) fn ended_within(&mut self, longest: Duration) -> RecordingOutcome {
         drop(self.child.stdin.take());
@@ -182,12 +181,12 @@ impl Recording {
         assert!(comes(longest, GLANCE_EVERY, is_over), "it did not end in {longest:?}\n{}", self.said());
         let status = status.unwrap();
         let received = self.said();
-        // The last lines may not have come through the channel yet, which closes behind them.
+        // The last lines may not have come through the channel yet, which closes after them.
         let rest: String = self.said.iter().map(|line| line + "\n").collect();
         RecordingOutcome { status, said: received + &rest }
     }
 
-    /// Ends it, unless it ended by itself.
+    /// Interrupts it, unless it ended by itself.
     #[track_caller]
     pub(crate) fn interrupted(&mut self) -> RecordingOutcome {
         if self.child.try_wait().unwrap().is_none() {
@@ -196,7 +195,7 @@ impl Recording {
         self.ended()
     }
 
-    /// Ends it, which must go well. Gives the file, in its folder.
+    /// Interrupts it, which must succeed. Returns the file with its folder.
     #[track_caller]
     pub(crate) fn end(mut self) -> (tempfile::TempDir, String) {
         let RecordingOutcome { status, said } = self.interrupted();
@@ -207,13 +206,13 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // It has ended where the test went well.
+        // It has ended if the test succeeded.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Records a process until its profile holds what is waited for. Gives the file, in its folder.
+/// Records a process until its profile meets the condition. Returns the file with its folder.
 #[track_caller]
 pub(crate) fn record_until(
     pid: &str,
@@ -225,8 +224,8 @@ pub(crate) fn record_until(
     recording.end()
 }
 
-/// The same of a process that computes all the time. It runs in bursts, each twice as long as the one before, and is
-/// stopped while its samples are on their way to the profile: tests beside this one need the CPUs.
+/// The same for a process that always computes. It runs in bursts, each twice as long as the previous one, and is
+/// stopped while its samples are on their way to the profile, because concurrent tests need the CPUs.
 #[track_caller]
 pub(crate) fn record_in_bursts(
     pid: &str,
@@ -234,7 +233,7 @@ pub(crate) fn record_in_bursts(
     mut holds: impl FnMut(&str) -> bool,
 ) -> (tempfile::TempDir, String) {
     const FIRST_BURST: Duration = Duration::from_millis(300);
-    /// Half a second until a sample is attributed, then the next flush.
+    /// Half a second until a sample is attributed, plus the next flush.
     const ARRIVES: Duration = Duration::from_millis(900);
     signal(pid, "STOP");
     let recording = Recording::start(pid, options);

@@ -18,31 +18,31 @@ use std::time::{Duration, Instant};
 use super::folded;
 use super::recording::{Recording, RecordingOutcome};
 
-/// Neither root nor who attacks.
+/// Neither root nor the attacker.
 pub(crate) const VICTIM: u32 = 65533;
-/// CPU time that each of them computes for.
+/// CPU time that each victim uses.
 const SECONDS: &str = "4";
-/// Three samples of 4000 may be cut short. Where a busy machine cuts the time of both into slices that are hardly
-/// longer than what is between two samples, chance decides on one in a hundred.
+/// Three samples of 4000 may be truncated. On a busy machine with time slices hardly longer than the sampling interval,
+/// it is about one in a hundred by chance.
 const FREQUENCY: &str = "997";
-/// How long a recording may take to end, as promised.
+/// Promised maximum time for a recording to end.
 const END: Duration = Duration::from_secs(5);
-/// Samples, of those without an attack, in percent.
+/// Minimum percentage of samples compared to a run without an attack.
 const SAMPLES_LEAST: f64 = 95.0;
-/// Whole stacks of who was there before, in percent of its samples.
+/// Minimum percentage of complete stacks of the early process.
 const WHOLE_LEAST: f64 = 99.9;
-/// Whole stacks of who came late: the first ones may come before its mappings are known.
+/// The same for the late process, whose first samples may precede its mappings.
 const WHOLE_LATE_LEAST: f64 = 95.0;
 
-/// A recording of both, and of who attacks, that has ended.
+/// An ended recording of both victims and the attacker.
 pub(crate) struct RecordedAttack {
     pub(crate) said: String,
     pub(crate) file: String,
     _folder: tempfile::TempDir,
 }
 
-/// Records who attacks beside two innocent processes, which compute once the growing profile shows that the attack is
-/// on. They must be in it as they are without an attack, and the recording must end in time.
+/// Records an attacker beside two innocent processes, which compute once the growing profile shows the attack. They
+/// must be recorded as without an attack, and the recording must end in time.
 #[track_caller]
 pub(crate) fn harms_nobody(
     attack: &str,
@@ -70,7 +70,7 @@ pub(crate) fn harms_nobody(
     recorded
 }
 
-/// What was recorded of both, and how long the end took.
+/// Results of both victims, and the duration of the end.
 struct Figures {
     early: Samples,
     late: Samples,
@@ -91,7 +91,7 @@ impl Figures {
     }
 }
 
-/// Samples of a process, and those of them whose stack is known down to `main`.
+/// Samples of a process, and how many of them reach `main`.
 struct Samples {
     all: u64,
     whole: u64,
@@ -112,7 +112,7 @@ impl Samples {
         samples
     }
 
-    /// In percent of those of each of both without an attack.
+    /// Percentage of both victims' samples relative to a run without an attack.
     fn share_of(&self, alone: &Figures) -> f64 {
         200.0 * self.all as f64 / (alone.early.all + alone.late.all) as f64
     }
@@ -122,7 +122,7 @@ impl Samples {
     }
 }
 
-/// Records both beside whatever else these options select, until both have computed.
+/// Records both victims beside the processes of these options, until both have computed.
 #[track_caller]
 fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, RecordedAttack) {
     let folder = tempfile::tempdir().unwrap();
@@ -130,11 +130,11 @@ fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, Reco
     let program = compiled(folder.path());
     let mut early = InnocentProcess::start(Command::new(&program).arg(SECONDS));
     early.says("ready");
-    // Its input is that of the program, which waits for a line of its own.
+    // Its input is also the program's, which waits for a separate line.
     let script = format!("read go; exec {} {SECONDS}", program.display());
     let mut late = InnocentProcess::start(Command::new("sh").args(["-c", &script]));
 
-    // As often as a user's recording at the most: an attack must not be helped by flushes.
+    // The longest flush interval users have, because flushes must not help an attack.
     let both = ["-F", FREQUENCY, "--flush", "1s", "--pid", &early.pid(), "--pid", &late.pid()];
     let options = [&both[..], options].concat();
     let mut recording = Recording::of_file(&folder.path().join("run.dctx"), &mut super::program(), &options);
@@ -167,7 +167,7 @@ fn compiled(folder: &Path) -> PathBuf {
     built
 }
 
-/// A process that computes when it receives a line; killed when this is dropped.
+/// A process that computes after receiving a line; killed on drop.
 struct InnocentProcess {
     child: Child,
     output: BufReader<ChildStdout>,

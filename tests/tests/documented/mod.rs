@@ -19,26 +19,26 @@ use std::process::{Command, Stdio};
 use crate::cli_support::recording::{LONGEST, LOOK_EVERY, comes};
 use crate::cli_support::{program, signal, stderr, stdout};
 
-/// Metrics with values at the end of a recording only (docs/memory.md): what shows them is not waited for.
+/// Metrics that get values only when a recording ends (docs/memory.md): not awaited.
 const AT_THE_END: [&str; 2] = ["live-bytes", "peak-bytes"];
 
-/// Where a page is followed, and how.
+/// How to follow a page.
 #[derive(Default)]
 pub(crate) struct Reader<'a> {
-    /// Where the commands run, and where their profiles are left.
+    /// Folder in which the commands run and leave their profiles.
     pub(crate) folder: Option<&'a Path>,
-    /// The process whose id stands behind `--pid` here.
+    /// The process id for `--pid`.
     pub(crate) pid: String,
-    /// Words of the commands, and what stands for them here.
+    /// Words of the commands and their replacements.
     pub(crate) instead: &'a [(&'a str, &'a str)],
-    /// More variables for the commands.
+    /// Additional variables for the commands.
     pub(crate) variables: &'a [(&'a str, OsString)],
-    /// Who runs commands without `sudo`, as words before them.
+    /// Prefix of commands without `sudo`, which sets their user.
     pub(crate) user: &'a [&'a str],
 }
 
 impl Reader<'_> {
-    /// Runs the commands of a page, and looks for what it asks to look at.
+    /// Runs the commands of a page, and looks for the listed text.
     #[track_caller]
     pub(crate) fn follows(&self, page: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs").join(page);
@@ -77,26 +77,26 @@ impl Reader<'_> {
         }
     }
 
-    /// Runs a command of a page. Gives all that it says.
+    /// Runs a command of a page. Returns its whole output.
     fn run(&self, command: &str) -> String {
         self.run_command(command).1
     }
 
-    /// The same, and whether it went well.
+    /// The same, with whether it succeeded.
     fn run_command(&self, command: &str) -> (bool, String) {
         let (mut process, line) = self.process("", command);
         let output = process.output().unwrap();
         (output.status.success(), format!("$ {line}\n{}{}", stderr(&output), stdout(&output)))
     }
 
-    /// The same of a recording, which is ended once enough was recorded.
+    /// The same for a recording, which ends once enough is recorded.
     fn record(&self, command: &str, is_enough: impl Fn() -> bool) -> String {
-        // The shell becomes it, so that it gets the signal.
+        // The shell execs it, so that it gets the signal.
         let (mut process, line) = self.process("exec ", command);
         let mut recording = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let manifest = self.folder.unwrap().join("run.dctx/manifest.json");
-        // Not every command on a page goes well, and before the first flush there is nothing to open. What never comes
-        // is missing in what is said.
+        // Commands on a page may fail, and before the first flush there is nothing to open. A missing result is missing
+        // in the output.
         comes(LONGEST, LOOK_EVERY, || {
             recording.try_wait().unwrap().is_some() || (manifest.exists() && is_enough())
         });
@@ -107,7 +107,7 @@ impl Reader<'_> {
         format!("$ {line}\n{}{}", stderr(&output), stdout(&output))
     }
 
-    /// A command of a page as a process of a shell, behind these words for it; and as it is run.
+    /// A page's command as a process of a shell with this prefix, and the command line as run.
     fn process(&self, for_shell: &str, command: &str) -> (Command, String) {
         let mut line = with_pid(command, &self.pid);
         for (on_page, here) in self.instead {
@@ -119,7 +119,7 @@ impl Reader<'_> {
         let words = if as_root.is_some() { shell.to_vec() } else { [self.user, &shell].concat() };
         let mut process = Command::new(words[0]);
         process.args(&words[1..]);
-        // As the program of these tests runs: without options that come from elsewhere.
+        // Runs like the tests' program: without options from elsewhere.
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPCTX_"))
         {
@@ -128,7 +128,7 @@ impl Reader<'_> {
         let folder = self.folder.unwrap();
         let built = Path::new(program().get_program()).parent().unwrap().to_owned();
         let path = std::env::var_os("PATH").unwrap_or_default();
-        // What `sudo` adds to it.
+        // Added by `sudo`.
         let of_root = std::path::PathBuf::from("/usr/sbin");
         let folders =
             [folder.to_owned(), built].into_iter().chain(std::env::split_paths(&path)).chain([of_root]);
@@ -138,7 +138,7 @@ impl Reader<'_> {
     }
 }
 
-/// The commands in blocks of `console`, each with its output.
+/// The commands in `console` blocks, each with its output.
 fn console(page: &str) -> Vec<(&str, String)> {
     let (mut commands, mut inside) = (Vec::new(), false);
     for line in page.lines() {
@@ -153,19 +153,19 @@ fn console(page: &str) -> Vec<(&str, String)> {
     commands
 }
 
-/// The recording that a command is, if it is one for some time, without that time.
+/// A recording command without its duration; `None` for other commands.
 fn without_duration(command: &str) -> Option<String> {
     let (before, behind) = command.split_once("--duration ").filter(|_| command.contains(" record "))?;
     Some(format!("{before}{}", behind.split_once(' ')?.1))
 }
 
-/// What the page asks to look at.
+/// The text that the page says to look for.
 fn to_look_at(page: &str) -> Vec<&str> {
     let part = page.split("\n## ").find(|part| part.starts_with("What to look at\n")).unwrap_or_default();
     part.lines().filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0)).collect()
 }
 
-/// The same command of another process.
+/// The same command for another process.
 fn with_pid(command: &str, pid: &str) -> String {
     let mut parts = command.split("--pid ");
     let first = parts.next().unwrap_or_default().to_owned();

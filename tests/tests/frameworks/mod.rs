@@ -14,16 +14,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::{can_capture, expect_code, folded, program};
 
-/// A program that is killed when the test ends, however it ends.
+/// A program that is killed when the test ends in any way.
 pub(crate) struct Target {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Target {
-    /// Starts it and waits for its `ready`.
+    /// Starts it and waits for its `ready` line.
     pub(crate) fn start(command: &mut Command) -> Self {
-        // A group of its own: a fork server and its workers outlive the trainer that started them.
+        // A separate process group: a fork server and its workers outlive the trainer that started them.
         let mut child = command.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut target = Self { child, lines };
@@ -31,7 +31,7 @@ impl Target {
         target
     }
 
-    /// Waits until it says a line that begins with this word.
+    /// Waits for a line that starts with this word.
     pub(crate) fn wait_for(&mut self, word: &str) {
         let said = self.lines.by_ref().map_while(Result::ok).any(|line| line.starts_with(word));
         assert!(said, "the program ended before it said {word}");
@@ -41,21 +41,21 @@ impl Target {
         self.child.id().to_string()
     }
 
-    /// Sends it a line, for which it waits on its input.
+    /// Sends the line that it waits for.
     pub(crate) fn go(&mut self) {
         self.send("\n");
     }
 
-    /// Sends it this.
+    /// Sends this text.
     pub(crate) fn send(&mut self, text: &str) {
-        // It stays open: some take its end as theirs.
+        // The input stays open, because some programs end with it.
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Closes its input and waits for its end, which must be a good one.
+    /// Closes its input and waits for its end, which must be a success.
     pub(crate) fn finish(mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "the program ended before it was left alone");
-        // Waiting closes its input, which some take as the end.
+        // Waiting closes its input, which some programs take as the end.
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
     }
@@ -74,7 +74,7 @@ pub(crate) fn workload(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
 }
 
-/// Whether arguments of native functions can be captured here. Says why not.
+/// Whether native function arguments can be captured here. Prints why not.
 pub(crate) fn can_capture_arguments() -> bool {
     if cfg!(not(target_arch = "x86_64")) {
         println!("skipped: where arguments of native functions are is known on x86-64 only");
@@ -83,13 +83,13 @@ pub(crate) fn can_capture_arguments() -> bool {
     can_capture()
 }
 
-/// Number of the line of a program in Python that has this mark.
+/// Line number of a mark in a Python program.
 pub(crate) fn line(program: &str, mark: &str) -> usize {
     let text = std::fs::read_to_string(workload(program)).unwrap();
     text.lines().position(|line| line.ends_with(&format!("# line: {mark}"))).unwrap() + 1
 }
 
-/// Starts a program that waits for a line on its input, and sends that line when its probes are there.
+/// Starts a program that waits for a line, and sends that line once its probes are attached.
 #[track_caller]
 pub(crate) fn record_from_go(command: &mut Command, options: &[&str]) -> (Target, Recording) {
     let mut target = Target::start(command.stdin(Stdio::piped()));
@@ -99,7 +99,7 @@ pub(crate) fn record_from_go(command: &mut Command, options: &[&str]) -> (Target
     (target, recording)
 }
 
-/// Records such a program until it says `done`. Gives the file, in its folder.
+/// Records such a program until it prints `done`. Returns the file with its folder.
 #[track_caller]
 pub(crate) fn record_through(command: &mut Command, options: &[&str]) -> (tempfile::TempDir, String) {
     let (mut target, recording) = record_from_go(command, options);
@@ -107,8 +107,8 @@ pub(crate) fn record_through(command: &mut Command, options: &[&str]) -> (tempfi
     recording.end()
 }
 
-/// Records a program from its first instruction until the report's table of compilers holds what is waited for. Gives
-/// that table.
+/// Records a program from its first instruction until the report's table of compilers meets the condition. Returns the
+/// table.
 pub(crate) fn compiling(of: &Command, frequency: &str, holds: impl Fn(&str) -> bool) -> String {
     let words: Vec<&str> =
         [of.get_program()].into_iter().chain(of.get_args()).map(|word| word.to_str().unwrap()).collect();
@@ -121,7 +121,7 @@ pub(crate) fn compiling(of: &Command, frequency: &str, holds: impl Fn(&str) -> b
         table.map(|(_, table)| table.to_owned())
     };
     recording.wait_until(|file| table(file).is_some_and(|table| holds(&table)));
-    // It ends the program as well, whose code is passed on.
+    // Also ends the program, whose exit code is passed on.
     recording.signal("TERM");
     let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(143), "{said}");
@@ -130,12 +130,12 @@ pub(crate) fn compiling(of: &Command, frequency: &str, holds: impl Fn(&str) -> b
     table
 }
 
-/// Compiles a library that looks like PyTorch's, and a program that uses it, of one source. Gives the program.
+/// Compiles a PyTorch stub library and a program that uses it from one source. Returns the program.
 pub(crate) fn look_alike(source: &str, folder: &Path) -> PathBuf {
     look_alike_of("torch_cpu", source, "-fomit-frame-pointer", folder)
 }
 
-/// The same of another library, by its name; with or without frame pointers.
+/// The same for another library by name, with or without frame pointers.
 pub(crate) fn look_alike_of(name: &str, source: &str, frames: &str, folder: &Path) -> PathBuf {
     let (library, program) = (folder.join(format!("lib{name}.so")), folder.join("program"));
     let compile = |arguments: &[&str], to: &Path| {
@@ -151,7 +151,7 @@ pub(crate) fn look_alike_of(name: &str, source: &str, frames: &str, folder: &Pat
     program
 }
 
-/// Stacks of a capture, without the process: frames of Python and operators, and a metric's sum for each.
+/// Stacks of a capture without the process: Python frames and operators, each with a metric's sum.
 pub(crate) fn stacks(file: &str, metric: &str) -> BTreeMap<String, u64> {
     let folded = folded(file, metric, &["--view", "python", "--lines"]);
     let mut stacks = BTreeMap::new();
@@ -163,7 +163,7 @@ pub(crate) fn stacks(file: &str, metric: &str) -> BTreeMap<String, u64> {
     stacks
 }
 
-/// Samples of a capture by stack, with lines of Python.
+/// Samples of a capture by stack, with Python lines.
 pub(crate) struct Samples(Vec<(String, u64)>);
 
 impl Samples {
@@ -171,7 +171,7 @@ impl Samples {
         Self::of_metric(file, "samples")
     }
 
-    /// The same of another metric.
+    /// The same for another metric.
     pub(crate) fn of_metric(file: &str, metric: &str) -> Self {
         let folded = folded(file, metric, &["--lines"]);
         let stacks = folded.lines().map(|line| {
@@ -181,12 +181,12 @@ impl Samples {
         Self(stacks.collect())
     }
 
-    /// Each stack, and how many samples it has.
+    /// Each stack with its samples.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(stack, count)| (stack.as_str(), *count))
     }
 
-    /// How many have all of these in their stacks.
+    /// Number of samples whose stack contains all of these.
     pub(crate) fn with(&self, parts: &[&str]) -> u64 {
         let all = self.0.iter().filter(|(stack, _)| parts.iter().all(|part| stack.contains(part)));
         all.map(|(_, count)| count).sum()
@@ -199,26 +199,26 @@ impl std::fmt::Display for Samples {
     }
 }
 
-/// A program in Python with torch, if there is any.
+/// A Python program with torch, if available.
 pub(crate) fn with_torch(program: &str) -> Option<Command> {
     let mut command = in_python("torch", "TEST_TORCH_PYTHON", program)?;
     command.env("LD_LIBRARY_PATH", std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default());
     Some(command)
 }
 
-/// A program in Python with Triton, if there is any.
+/// A Python program with Triton, if available.
 pub(crate) fn with_triton(program: &str) -> Option<Command> {
     in_python("torch", "TEST_TRITON_PYTHON", program)
 }
 
-/// A program in Python with jax on the CPU, if there is any.
+/// A Python program with jax on the CPU, if available.
 pub(crate) fn with_jax(program: &str) -> Option<Command> {
     let mut command = in_python("jax", "TEST_JAX_PYTHON", program)?;
     command.env("JAX_PLATFORMS", "cpu");
     Some(command)
 }
 
-/// A program in the interpreter that a variable names, which has a framework that is too large to be fetched each time.
+/// A program in the interpreter named by a variable, whose framework is too large to fetch each time.
 fn in_python(framework: &str, variable: &str, program: &str) -> Option<Command> {
     let Some(python) = std::env::var_os(variable).filter(|python| Path::new(python).exists()) else {
         println!("skipped: no Python with {framework} (cargo xtask test {framework} installs one)");

@@ -76,21 +76,21 @@ fn what_a_call_gives_back_is_joined_by_its_number() {
     );
 }
 
-/// What samples of a program that calls a function whose return is probed are made of.
+/// Walks of samples while a function with a return probe is called.
 #[derive(Debug, Default)]
 struct Walks {
     whole: usize,
-    /// Of those, the ones in the function.
+    /// Of those, walks within the function.
     inside: usize,
-    /// Taken between two steps of the kernel: it writes its own return address before it remembers the program's
-    /// (`prepare_uretprobe`, kernel/events/uprobes.c), and forgets the program's before it puts that back
-    /// (`sys_uretprobe`, arch/x86/kernel/uprobes.c).
+    /// Samples between two steps of the kernel. It writes its own return address before it saves the program's
+    /// (`prepare_uretprobe`, kernel/events/uprobes.c), and discards the program's before restoring it (`sys_uretprobe`,
+    /// arch/x86/kernel/uprobes.c).
     between: usize,
-    /// Anything else: names and end.
+    /// All others, with names and end.
     cut: Vec<String>,
 }
 
-/// Walks of the process's samples, while it calls `function`.
+/// Walks of the process's samples while it calls `function`.
 fn walks_while(commands: &[&str], function: &str, returns: usize) -> Walks {
     let mut scene = Scene::new(&["open DRIVER"], |options| options.frequency = Hertz(4999));
     let pid = scene.target.pid();
@@ -101,8 +101,8 @@ fn walks_while(commands: &[&str], function: &str, returns: usize) -> Walks {
     scene.end();
     let mut names = Names::of(pid);
     let mut walks = Walks::default();
-    // Where a return address belongs is still the result, zero; or the program counter is put back before the stack
-    // pointer is.
+    // The return address slot still holds the result, zero; or the program counter is restored before the stack
+    // pointer.
     let half_put_back = |frames: &[(u64, Lookup)], names: &[String]| {
         frames[0].0 == 0 || (names.len() == 2 && names[0] == "main")
     };
@@ -138,7 +138,7 @@ fn samples_in_the_kernels_return_code_are_whole() {
     if !can_capture() {
         return;
     }
-    // Most of its time is the probes': samples are taken at every one of their steps.
+    // Most of its time is in the probes, so samples fall on each of their steps.
     let walks = walks_while(&["alloc 4096 200000"], "cuMemAlloc_v2", 1);
     println!("{} whole, {} between, {} cut", walks.whole, walks.between, walks.cut.len());
     assert!(walks.whole > 200 && walks.cut.is_empty(), "{walks:?}");

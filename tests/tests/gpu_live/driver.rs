@@ -15,13 +15,13 @@ use crate::scene::Scene;
 use crate::support::{Names, can_capture};
 use crate::vendors::libraries;
 
-/// Launches of each thread by each road.
+/// Launches of each thread by each way of obtaining the function.
 const LAUNCHES: u64 = 2_500;
 const THREADS: u64 = 4;
 /// `CUDA_ERROR_NOT_INITIALIZED`.
 const NOT_INITIALIZED: u64 = 3;
 
-/// How a program comes by the function, which one it has then, and what the program says of it.
+/// How a program obtains the function, which one it gets, and what it reports.
 const ROADS: [(&str, &str, u64); 6] = [
     ("take cuLaunchKernel", "cuLaunchKernel", 0),
     ("take cuLaunchKernel_ptsz", "cuLaunchKernel_ptsz", 0),
@@ -31,12 +31,12 @@ const ROADS: [(&str, &str, u64); 6] = [
     ("ask cuGetProcAddress_v2 2", "cuLaunchKernel_ptsz", 2),
 ];
 
-/// A program with this driver, watched.
+/// A captured program with this driver.
 fn scene(driver: &Path) -> Scene {
     Scene::new(&[&format!("open {}", driver.display())], |_| {})
 }
 
-/// So many calls were counted in all, and each has a record unless the ring was full.
+/// All calls were counted, and each has a record unless the ring was full.
 fn all_are_counted(scene: &Scene, calls: u64) {
     let reported = &scene.reported;
     assert_eq!(reported.counts.iter().sum::<u64>(), calls);
@@ -88,7 +88,7 @@ fn calls_are_counted_across_unloading_the_real_driver() {
     for driver in libraries("libcuda.so.") {
         let mut scene = scene(&driver);
         for round in 1..=ROUNDS {
-            // The function by its name, then by a pointer of the library that was loaded anew.
+            // The function by name, then by a pointer from the reloaded library.
             scene.tell("launch 100 2");
             scene.tell("ask cuGetProcAddress_v2 2");
             scene.tell("launch 100 2");

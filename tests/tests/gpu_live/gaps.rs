@@ -6,7 +6,7 @@ use deepctx_common::end::Counter;
 use crate::scene::Scene;
 use crate::support::can_capture;
 
-/// What the kernel programs took note of is what they sent and dropped.
+/// The kernel programs' counts of noted records equal those of sent and dropped ones.
 pub(crate) fn adds_up(reported: &crate::scene::ReportedRecords) {
     let seen = reported.counter(Counter::SamplesSeen)
         + reported.counter(Counter::ProcessEventsSeen)

@@ -20,7 +20,7 @@ fn a_collector_is_heard_while_someone_listens() {
     assert_eq!(scene.tell("samplers"), 0, "nobody asked for samples");
     scene.tell("say");
     scene.until(|reported| reported.said.len() >= 5 && reported.correlations.len() >= 2);
-    // A collector reports by itself what it reads.
+    // A collector itself reports the records it reads.
     scene.tell("records CUPTI 20");
     scene.end();
     assert_eq!(scene.reported.said.len(), 5);

@@ -16,7 +16,7 @@ use deepctx_pipeline::input::SiteInfo;
 
 use crate::support::{LONGEST, Sample, Target, options, workload};
 
-/// One call as it was recorded.
+/// One recorded call.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedCall {
     pub(crate) sample: Sample,
@@ -25,7 +25,7 @@ pub(crate) struct RecordedCall {
     pub(crate) text: String,
 }
 
-/// Everything that was reported.
+/// All reports.
 #[derive(Default)]
 pub(crate) struct ReportedRecords {
     pub(crate) calls: Vec<RecordedCall>,
@@ -97,7 +97,7 @@ impl ReportedRecords {
         self.calls.iter().filter(|seen| seen.call.site == site).collect()
     }
 
-    /// How often a function was called, as the kernel program counted.
+    /// Number of calls of a function, as counted by the kernel program.
     pub(crate) fn count(&self, symbol: &str) -> u64 {
         self.counts[self.site(symbol).site as usize]
     }
@@ -118,7 +118,7 @@ fn sample(record: &[u8]) -> (Sample, &[u8]) {
     (Sample { fixed, user: user_words }, &words[8 * (kernel + user)..])
 }
 
-/// Look-alike libraries and the program that calls them.
+/// Stub libraries and the program that calls them.
 pub(crate) struct Built {
     folder: tempfile::TempDir,
 }
@@ -150,7 +150,7 @@ impl Built {
     }
 }
 
-/// A watched process.
+/// A captured process.
 pub(crate) struct Scene {
     pub(crate) built: Built,
     pub(crate) target: Target,
@@ -160,7 +160,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Starts the process, lets it do `before`, and watches it.
+    /// Starts the process, runs `before` in it, and captures it.
     pub(crate) fn new(before: &[&str], change: impl FnOnce(&mut CaptureConfig)) -> Self {
         let built = Built::new();
         let mut target = Target::start(&mut Command::new(built.path("accelerated")));
@@ -181,12 +181,12 @@ impl Scene {
         scene
     }
 
-    /// Has the process do something, and gives the number that it answers.
+    /// Sends a command to the process, and returns the number in its answer.
     pub(crate) fn tell(&mut self, command: &str) -> u64 {
         tell(&self.built, &mut self.target, command)
     }
 
-    /// Reads until something is so.
+    /// Reads until the condition holds.
     pub(crate) fn until(&mut self, done: impl Fn(&ReportedRecords) -> bool) {
         let end = Instant::now() + LONGEST;
         while !done(&self.reported) {
@@ -202,7 +202,7 @@ impl Scene {
         }
     }
 
-    /// Ends the capture and reads what is left.
+    /// Ends the capture and reads the rest.
     pub(crate) fn end(&mut self) -> &ReportedRecords {
         let capture = self.capture.take().unwrap();
         let messages = self.messages.clone();
@@ -215,7 +215,7 @@ impl Scene {
     }
 }
 
-/// Names in capitals stand for the libraries.
+/// Sends a command, in which names in capitals stand for the libraries.
 fn tell(built: &Built, target: &mut Target, command: &str) -> u64 {
     let paths =
         [("DRIVER", "libcuda.so.1"), ("CUPTI", "libcupti.so.12"), ("COLLECTOR", "libdeepctx_collector.so")];

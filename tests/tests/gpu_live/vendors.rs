@@ -9,7 +9,7 @@ use deepctx_uprobes::{Kernel, Layers, Library, Planner};
 use crate::scene::Scene;
 use crate::support::can_capture;
 
-/// Libraries whose names begin so, below the folder.
+/// Libraries below the folder with this name prefix.
 pub(crate) fn libraries(begins: &str) -> Vec<PathBuf> {
     let Some(folder) = std::env::var_os("DEEPCTX_VENDOR_LIBRARIES") else {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the vendors' libraries are not named");

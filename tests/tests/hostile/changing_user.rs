@@ -9,7 +9,7 @@ use super::cli_support::can_capture;
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
 
-/// As many change their user before the victim's program begins.
+/// Number of processes that change their user before the victim starts.
 const PROCESSES: &str = "2000";
 
 #[test]
@@ -22,7 +22,7 @@ fn whoever_changes_their_user_harms_neither() {
     let script = format!("read go; exec {} {PROCESSES} {VICTIM} {OTHER}", changing.display());
     let mut theirs = OtherUserProcess::root(Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()));
     harms_nobody("2 000 changes of users", &["--pid", &theirs.pid()], |_| {
-        // The capture is on: now they begin, and end before the victims begin.
+        // The capture is running: the processes start now, and end before the victims start.
         drop(theirs.0.stdin.take());
         assert!(theirs.0.wait().unwrap().success());
         true

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use super::cli_support::{can_capture, program, stderr};
 
-/// What the command prints of itself: user, groups, effective capabilities, home, and the caller that `sudo` names.
+/// Prints the command's user, groups, effective capabilities, home, and the caller named by `sudo`.
 const WHO: &str = "id -u; id -g; id -G; grep CapEff /proc/self/status; echo $HOME $USER ${SUDO_UID:-nobody}";
 
-/// Records [`WHO`] with these options and variables of `sudo`.
+/// Records [`WHO`] with these options and `sudo` variables.
 fn record(options: &[&str], sudo: Option<(&str, &str)>) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("run.dctx");

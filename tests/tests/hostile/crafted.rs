@@ -18,7 +18,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 use serde_json::json;
 
-/// What the rows of a table have in one column.
+/// The cells of one column.
 pub(super) enum Cells<'t> {
     U32(Vec<u32>),
     U64(Vec<u64>),
@@ -93,7 +93,7 @@ fn parquet(table: &str, columns: &[(&str, Cells<'_>)]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// A table with its rows as the manifest says.
+/// A table with its row count in the manifest.
 #[derive(Clone)]
 struct Segment {
     table: String,
@@ -101,14 +101,14 @@ struct Segment {
     bytes: Arc<Vec<u8>>,
 }
 
-/// A profile that is not written yet.
+/// An unwritten profile.
 #[derive(Clone, Default)]
 pub(super) struct CraftedProfile {
     segments: Vec<Segment>,
     values: Vec<(u32, u64)>,
 }
 
-/// A profile on disk, until this is dropped.
+/// A profile on disk, removed on drop.
 pub(super) struct WrittenProfile(tempfile::TempDir);
 
 impl std::ops::Deref for WrittenProfile {
@@ -120,12 +120,12 @@ impl std::ops::Deref for WrittenProfile {
 }
 
 impl CraftedProfile {
-    /// An empty one.
+    /// An empty profile.
     pub(super) fn new() -> Self {
         Self::default()
     }
 
-    /// With contexts of these numbers, each with the caller that this says.
+    /// Adds contexts with these numbers and with callers from this function.
     pub(super) fn nodes(self, numbers: Range<u32>, caller: impl Fn(u32) -> u32) -> Self {
         let callers = numbers.clone().map(caller).collect();
         let frames = numbers.clone().map(|_| 0).collect();
@@ -137,13 +137,13 @@ impl CraftedProfile {
         self.table("nodes", &columns)
     }
 
-    /// With the given number of samples of a context, over the whole range of times.
+    /// Adds samples of a context, over the whole time range.
     pub(super) fn value(mut self, node: u32, samples: u64) -> Self {
         self.values.push((node, samples));
         self
     }
 
-    /// With these rows of a table.
+    /// Adds rows of a table.
     pub(super) fn table(mut self, table: &str, columns: &[(&str, Cells<'_>)]) -> Self {
         let rows = columns[0].1.rows() as u64;
         self.segments.push(Segment {
@@ -154,7 +154,7 @@ impl CraftedProfile {
         self
     }
 
-    /// The manifest claims the given number of rows of each table.
+    /// Makes the manifest claim this number of rows for each table.
     pub(super) fn claiming(mut self, rows: u64) -> Self {
         self = self.with_values();
         self.segments.iter_mut().for_each(|segment| segment.rows = rows);
@@ -182,7 +182,7 @@ impl CraftedProfile {
         self.table("values", &columns)
     }
 
-    /// Writes it.
+    /// Writes the profile.
     pub(super) fn written(self) -> WrittenProfile {
         let folder = tempfile::tempdir().unwrap();
         let segments: Vec<_> = self.with_values().segments;

@@ -22,7 +22,7 @@ fn a_storm_of_new_programs_harms_nobody() {
     let mut storm = OtherUserProcess::start(command.args(["150", "500"]).arg(theirs).stdout(Stdio::piped()));
     storm.wait_for_line("ready");
     harms_nobody("150 new programs a second", &["--pid", &storm.pid()], |file| {
-        // Programs of a hundred processes were seen.
+        // A hundred processes were recorded.
         let stacks = folded(file, "samples", &[]);
         let mut processes: Vec<&str> = stacks.lines().filter_map(|line| line.split(';').next()).collect();
         processes.dedup();

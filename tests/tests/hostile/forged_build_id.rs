@@ -35,7 +35,7 @@ int main(int count, char **words) {
 }
 ";
 
-/// A library of root's, a copy that the other user changed, and a program that spends its time in either.
+/// A library of root, a copy modified by the other user, and a program that spends its time in either.
 struct Scene {
     _folder: tempfile::TempDir,
     real: PathBuf,
@@ -57,7 +57,7 @@ impl Scene {
         let folder = open_folder();
         let theirs = others_folder(folder.path());
         let (real, program) = (folder.path().join("libv.so"), folder.path().join("spin"));
-        // Another build-id in each run: what earlier runs left on this machine must not matter.
+        // A new build-id in each run, independent of caches from earlier runs.
         let since =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
         let source = LIBRARY.replace("NUMBER", &format!("{since}ul"));
@@ -70,7 +70,7 @@ impl Scene {
         assert!(bytes.len() == before.len() && bytes != before);
         fs::write(&copy, bytes).unwrap();
         chown(&copy, Some(OTHER), Some(OTHER)).unwrap();
-        // As far as its owner can make it the same.
+        // As far as the owner can forge it.
         let modified = fs::metadata(&real).unwrap().modified().unwrap();
         fs::File::options().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
         Self { _folder: folder, real, copy, program }
@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// Location of a section in a file.
+/// File range of a section.
 fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
     let listed = Command::new("readelf").args(["-S", "-W"]).arg(file).output().unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
@@ -94,7 +94,7 @@ fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
     begin..begin + size
 }
 
-/// Share of complete stacks, in percent, of a capture of this process.
+/// Percentage of complete stacks in a capture of this process.
 fn complete(pid: &str) -> f64 {
     let mut recording = Recording::start(pid, &["-F", "499"]);
     recording.wait_until(|file| sample_count(file) > 500);
@@ -109,7 +109,7 @@ fn forged_unwind_data_spoils_no_later_run() {
         return;
     }
     let scene = Scene::new(|real, bytes| {
-        // `DW_CFA_def_cfa_offset`: each frame is said to be a word larger than it is.
+        // `DW_CFA_def_cfa_offset`: each frame claims to be a word larger.
         let frames = &mut bytes[section(real, ".eh_frame")];
         for at in 1..frames.len() {
             let (operation, offset) = (frames[at - 1], frames[at] & 0x7f);

@@ -16,14 +16,14 @@ use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, gap_count};
 use super::{OtherUserProcess, compiled_workload, complete_share, open_folder};
 
-/// All of them have half as many mappings again as there is room for.
+/// Together they have one and a half times the mappings that fit.
 const PROCESSES: &str = "48";
-/// As many as are kept of a process.
+/// The maximum kept per process.
 const MAPPINGS: &str = "2040";
-/// They take what the others leave.
+/// They use the remaining room.
 const SMALL: &str = "64";
 
-/// Processes with the given number of mappings, and the folder of their program.
+/// Processes with this number of mappings, and the folder of their program.
 fn flood() -> (tempfile::TempDir, OtherUserProcess) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "mapping_flood");
@@ -39,7 +39,7 @@ fn whoever_fills_the_tables_harms_nobody() {
     if !can_capture() {
         return;
     }
-    // What is missing is written with samples, and there are none of those who sleep.
+    // Gaps are written with samples, and sleeping processes have none.
     let ((_folder, theirs), busy) = (flood(), Busy::start());
     harms_nobody("98 000 mappings", &["--pid", &theirs.pid(), "--pid", &busy.pid()], |file| {
         gap_count(&deepctx_storage::open(file).unwrap().profile, "mapping-over-share") > 10_000
@@ -52,7 +52,7 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
         return;
     }
     let (_folder, theirs) = flood();
-    // It starts its program, which has more mappings than the shell, during the recording.
+    // It execs its program, which has more mappings than the shell, during the recording.
     let victim =
         Victim::start(Command::new("sh").args(["-c", "read go; exec python3 -c 'while True: pass'"]));
     let is_full = |profile: &Profile| gap_count(profile, "mapping-over-share") > 10_000;
@@ -60,12 +60,12 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
     let (said, _) = recorded(&theirs, victim, is_full, is_enough);
 
     assert!(said.contains("mappings of user 65534"), "who has too many is named: {said}");
-    // Without shares hardly any is. The first stacks after each `exec` may come before their tables.
+    // Without shares, hardly any stack is complete. The first stacks after an `exec` may precede its tables.
     let share = complete_share(&said);
     assert!(share >= 95.0, "{share} % of the stacks of who came late are complete: {said}");
 }
 
-/// Who comes late: begins when it may.
+/// A process that starts late, on request.
 struct Victim {
     process: OtherUserProcess,
     input: ChildStdin,
@@ -80,8 +80,8 @@ impl Victim {
     }
 }
 
-/// What a recording of both says, and its profile. The victim begins when the tables are full, and there is enough of
-/// it at the end.
+/// Output and profile of a recording of both. The victim starts when the tables are full, and has enough samples at the
+/// end.
 fn recorded(
     theirs: &OtherUserProcess,
     mut victim: Victim,

@@ -10,15 +10,15 @@ use super::cli_support::victim::harms_nobody;
 use super::cli_support::{Busy, TICKS, can_capture, folded, gap_count, lives, ticks};
 use super::{OtherUserProcess, compiled_workload, open_folder};
 
-/// Looking at all of it takes ten times as long.
+/// Scanning all of it would take ten times as long.
 const MAPPINGS: &str = "24";
-/// Just below the largest mapping that is looked at.
+/// Just below the maximum size of scanned mappings.
 const MEBIBYTES: &str = "15";
-/// What a recording may take of a CPU, in seconds: its start is promised within 2 s and its end within 5 s. The wall's
-/// clock would measure who else uses the machine.
+/// Maximum CPU seconds of a recording: its start is promised within 2 s and its end within 5 s. Wall time would depend
+/// on other users of the machine.
 const LONGEST: u64 = 7;
 
-/// A process with so much of it, and the folder of its program.
+/// A process with this much generated code, and the folder of its program.
 fn flood() -> (tempfile::TempDir, OtherUserProcess) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "generated_flood");
@@ -56,7 +56,7 @@ fn a_flood_of_generated_code_harms_nobody() {
     if !can_capture() {
         return;
     }
-    // What is missing is written with samples, and there are none of those who sleep.
+    // Gaps are written with samples, and sleeping processes have none.
     let ((_folder, theirs), busy) = (flood(), Busy::start());
     harms_nobody("360 MiB of generated code", &["--pid", &theirs.pid(), "--pid", &busy.pid()], |file| {
         gap_count(&deepctx_storage::open(file).unwrap().profile, "mapping-over-budget") > 0

@@ -14,10 +14,10 @@ use super::cli_support::{can_capture, folded, program, stderr};
 use super::documented::Reader;
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder, others_folder};
 
-/// All that a capture uses, as `setpriv` names them.
+/// All capabilities that a capture uses, by `setpriv`'s names.
 const ALL: [&str; 6] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restore", "syslog"];
 
-/// Burns CPU time in the kernel and in Python, as another user than who records.
+/// Uses CPU time in the kernel and in Python, as a user other than the recording one.
 const TARGET: &str = "
 def read(zero):
     while True:
@@ -27,14 +27,14 @@ read(open('/dev/zero', 'rb', buffering=0))
 
 struct Scene {
     _folder: tempfile::TempDir,
-    /// A copy of the program that everybody may run.
+    /// A world-executable copy of the program.
     program: PathBuf,
     theirs: PathBuf,
     target: OtherUserProcess,
 }
 
 impl Scene {
-    /// A program in Python, whose file only its user may read.
+    /// A Python program whose file only its user may read.
     fn new() -> Self {
         Self::of(|folder| {
             let script = folder.join("spin.py");
@@ -46,7 +46,7 @@ impl Scene {
         })
     }
 
-    /// A program whose file was deleted when it ran.
+    /// A program whose file was deleted while running.
     fn deleted() -> Self {
         Self::of(|folder| {
             let innocent = compiled_workload(folder, "innocent");
@@ -70,12 +70,12 @@ impl Scene {
         Self { _folder: folder, program: copy, theirs, target }
     }
 
-    /// Runs the program as `nobody` with all capabilities but these.
+    /// Runs the program as `nobody` with all capabilities except these.
     fn run(&self, without: &[&str], arguments: &[&str]) -> Output {
         self.command(without).args(arguments).output().unwrap()
     }
 
-    /// The program as `nobody` with all capabilities but these.
+    /// A command for the program as `nobody` with all capabilities except these.
     fn command(&self, without: &[&str]) -> Command {
         let held: Vec<String> =
             ALL.iter().filter(|name| !without.contains(name)).map(|name| format!("+{name}")).collect();
@@ -88,7 +88,7 @@ impl Scene {
         command
     }
 
-    /// Folded stacks of a recording that has some with each of these.
+    /// Folded stacks of a recording with samples of each of these.
     fn stacks(&self, without: &[&str], parts: &[&str]) -> String {
         let profile = self.theirs.join(format!("without-{}.dctx", without.join("-")));
         let options = ["--pid", &self.target.pid()];
@@ -173,8 +173,7 @@ fn without_a_needed_capability_nothing_is_captured() {
     }
 }
 
-/// A folder on a disk: where `/tmp` is in memory, it is often mounted with `nosuid`, and capabilities of files are
-/// ignored.
+/// A folder on a disk: an in-memory `/tmp` is often mounted `nosuid`, which disables file capabilities.
 fn folder_on_disk() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();

@@ -19,17 +19,17 @@ use deepctx_uprobes::{Kernel, Layers, Planner};
 
 use super::cli_support::can_capture;
 
-/// Set in the process that sees the made-up folder: where real files were kept.
+/// Set in the process that sees the forged folder: where real files were saved.
 const SEEDS: &str = "TEST_MADE_UP_PROC";
-/// Folders.
+/// Number of forged folders.
 const ROUNDS: u64 = 400;
-/// Processes of each.
+/// Processes in each.
 const PIDS: [u32; 3] = [2, 4711, 4_194_304];
-/// Names beside them that are no numbers of processes, or hardly.
+/// Names beside them that are not process ids, or barely.
 const NAMES: [&str; 6] = ["self", "-1", "4711 ", "99999999999999999999", "0", "4294967295"];
 const FILES: [&str; 10] =
     ["maps", "status", "stat", "statm", "comm", "cmdline", "environ", "cgroup", "uid_map", "task/4711/stat"];
-/// What parsers stumble over.
+/// Input that is difficult to parse.
 const PIECES: [&str; 12] = [
     "18446744073709551615",
     "-1",
@@ -45,7 +45,7 @@ const PIECES: [&str; 12] = [
     "\n",
 ];
 
-/// This with bytes changed, cut off, taken out, put in or repeated.
+/// Mutates bytes: changes, truncates, removes, inserts or repeats them.
 fn changed(numbers: &mut Numbers, seed: &[u8]) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..numbers.below(5) {
@@ -69,7 +69,7 @@ fn changed(numbers: &mut Numbers, seed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Makes the folder of one process; some files are missing, or are folders, or links in circles.
+/// Creates the folder of one process; some files are missing, are folders, or are cyclic links.
 fn process(folder: &Path, seeds: &BTreeMap<String, Vec<u8>>, numbers: &mut Numbers) {
     for name in ["ns", "task/4711", "map_files"] {
         fs::create_dir_all(folder.join(name)).unwrap();
@@ -93,7 +93,7 @@ fn process(folder: &Path, seeds: &BTreeMap<String, Vec<u8>>, numbers: &mut Numbe
     fs::write(folder.join("mem"), changed(numbers, b"\x7fELF\x02\x01\x01")).unwrap();
 }
 
-/// What asks a process for anything before it is captured. Only panics and endless loops count.
+/// Makes all queries that precede a capture. Only panics and endless loops count.
 fn asked(pid: u32) -> usize {
     let found = [
         start_ticks(pid).is_some(),
@@ -111,7 +111,7 @@ fn asked(pid: u32) -> usize {
     found.into_iter().chain([planned, interpreter]).filter(|found| *found).count()
 }
 
-/// In the process that sees the folder.
+/// Runs in the process that sees the forged folder.
 fn all_rounds(seeds: &Path) {
     let seeds: BTreeMap<String, Vec<u8>> =
         FILES.map(|name| (name.to_owned(), fs::read(seeds.join(name.replace('/', "-"))).unwrap())).into();
@@ -131,7 +131,7 @@ fn all_rounds(seeds: &Path) {
         }
         folders.iter().for_each(|folder| fs::remove_dir_all(folder).unwrap());
     }
-    // Most files are nearly right: where none is understood, nothing was tried.
+    // Most files are nearly valid: if none is understood, nothing was tested.
     println!("{answers} answers in {ROUNDS} rounds");
     assert!(answers > 3 * ROUNDS as usize, "{answers}");
 }
@@ -147,7 +147,7 @@ fn processes_that_no_kernel_describes_are_survived() {
     let seeds = tempfile::tempdir().unwrap();
     for name in FILES {
         let real = fs::read(Path::new("/proc/self").join(name.replace("task/4711", "task/self")));
-        // Of a process with one thread, that of the thread is that of the process.
+        // For a single-threaded process, the thread's file equals the process's.
         let real = real.or_else(|_| fs::read("/proc/self/stat")).unwrap();
         fs::write(seeds.path().join(name.replace('/', "-")), real).unwrap();
     }

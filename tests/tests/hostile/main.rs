@@ -37,17 +37,17 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// `nobody`, which owns nothing that others need.
+/// `nobody`, which owns nothing of importance.
 const OTHER: u32 = 65534;
 
-/// A folder that everybody may look into, until the test ends.
+/// A world-readable folder, removed when the test ends.
 fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     folder
 }
 
-/// A folder in it that belongs to the other user.
+/// A subfolder owned by the other user.
 fn others_folder(folder: &Path) -> PathBuf {
     let path = folder.join("theirs");
     fs::create_dir(&path).unwrap();
@@ -55,7 +55,7 @@ fn others_folder(folder: &Path) -> PathBuf {
     path
 }
 
-/// Compiles a C workload; gives the program.
+/// Compiles a C workload; returns the program.
 fn compiled_workload(folder: &Path, name: &str) -> PathBuf {
     let built = folder.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("workloads/{name}.c"));
@@ -64,7 +64,7 @@ fn compiled_workload(folder: &Path, name: &str) -> PathBuf {
     built
 }
 
-/// Share of complete stacks, in percent, as a recording says at its end.
+/// Percentage of complete stacks, from a recording's final output.
 fn complete_share(said: &str) -> f64 {
     let share = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
     share.and_then(|share| share.parse().ok()).unwrap_or_else(|| panic!("no share: {said}"))
@@ -77,7 +77,7 @@ impl OtherUserProcess {
         Self::root(command.uid(OTHER).gid(OTHER))
     }
 
-    /// One that begins as root, and becomes another user by itself.
+    /// A process that starts as root and changes its user itself.
     fn root(command: &mut Command) -> Self {
         Self(command.spawn().unwrap())
     }
@@ -95,7 +95,7 @@ impl OtherUserProcess {
         );
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, which must be a success.
     fn end(mut self) {
         let status = self.0.wait().unwrap();
         assert!(status.success(), "what the other user tried did not work: {status}");

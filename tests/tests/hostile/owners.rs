@@ -27,7 +27,7 @@ fn succeed(command: &mut Command, sudo: [Option<&str>; 2], arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}\n{}", stderr(&output));
 }
 
-/// Everything that the program writes, with these variables of `sudo`.
+/// Checks the owner of everything that the program writes, with these `sudo` variables.
 fn check(sudo: [Option<&str>; 2], user: u32, group: u32) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

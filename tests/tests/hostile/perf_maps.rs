@@ -15,12 +15,12 @@ use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{can_capture, folded, gap_count, workers_of};
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
 
-/// More than all names for which there is room.
+/// More names than fit.
 const MANY: &str = "1100000";
-/// Without a last round.
+/// Unlimited rounds.
 const FOR_EVER: &str = "0";
 
-/// A program with a perf map; what it wrote is removed with it.
+/// A program with a perf map; its file is removed on drop.
 struct Flood {
     process: OtherUserProcess,
     _folder: tempfile::TempDir,
@@ -46,14 +46,14 @@ impl Flood {
 impl Drop for Flood {
     fn drop(&mut self) {
         let pid = self.pid();
-        // First the process, which would write it again.
+        // The process first, because it would rewrite the file.
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         let _ = fs::remove_file(format!("/tmp/perf-{pid}.map"));
     }
 }
 
-/// How many frames have no name since their user's names take too much room or time.
+/// Number of frames without a name because their user's names exceed the limits of space or time.
 fn unnamed(file: &str) -> u64 {
     let profile = deepctx_storage::open(file).unwrap().profile;
     gap_count(&profile, "jit-no-room") + gap_count(&profile, "jit-late")
@@ -73,11 +73,11 @@ fn a_million_names_leave_room_for_a_few() {
     if !can_capture() {
         return;
     }
-    // Written once: reading them anew would take all the time that one user may have.
+    // Written once: rereading them would use up the user's time share.
     let flood = Flood::start(OTHER, [MANY, "0", "1"]);
     let folder = open_folder();
     let program = compiled_workload(folder.path(), "perf_map_flood");
-    // It begins to generate code when there is no room any more.
+    // It starts to generate code when no room is left.
     let script = format!("read go; exec {} 16 0 1", program.display());
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -100,7 +100,7 @@ fn a_million_names_leave_room_for_a_few() {
     assert_eq!(status.code(), Some(0), "{said}");
 }
 
-/// Most memory that a process and its workers had at once, in MiB; each of them counts with what it had at most.
+/// Sum of the peak memory of a process and of each of its workers, in MiB.
 fn peak(recording: &Recording) -> u64 {
     let own = format!("/proc/{}", recording.pid());
     let workers = ["memory-reader", "table-builder", "symbol-reader"];
@@ -113,7 +113,7 @@ fn peak(recording: &Recording) -> u64 {
     workers.chain([own.into()]).map(|process: PathBuf| of(&process)).sum::<u64>() / 1024
 }
 
-/// Names, their bytes and their places have room for so much, beside what a capture takes in any case.
+/// Maximum memory for names, their bytes and locations, in addition to a capture's usual memory.
 const MEBIBYTES_MOST: u64 = 350;
 
 #[test]

@@ -12,8 +12,8 @@ use super::cli_support::recording::wait_for;
 use super::cli_support::{Busy, can_capture, expect_code, program, run, signal, stderr};
 use super::{OtherUserProcess, open_folder, others_folder};
 
-/// Moves the profile after a flush, and puts a folder of links into its place: under every name that a flush, a merge
-/// or packing could use.
+/// Moves the profile after a flush, and puts a folder of links in its place: under every name that a flush, a merge or
+/// packing could use.
 const MOVE_AND_PLANT: &str = "
 import os, sys, time
 theirs, victim = sys.argv[1:]
@@ -36,10 +36,10 @@ os.rename('run.dctx', 'moved')
 os.rename('link', 'run.dctx')
 ";
 
-/// Flushes after the attack, with what was planted in their way.
+/// Flushes after the attack, with the planted links in their way.
 const FLUSHES_AFTER: usize = 5;
 
-/// A file of root's.
+/// A file owned by root.
 fn victim(folder: &Path) -> PathBuf {
     let path = folder.join("victim");
     fs::write(&path, "precious").unwrap();
@@ -54,7 +54,7 @@ fn is_unharmed(victim: &Path) -> bool {
         && fs::read_to_string(victim).unwrap() == "precious"
 }
 
-/// Regular files of root's below a folder.
+/// Root's regular files below a folder.
 fn of_root(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -69,18 +69,18 @@ fn of_root(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Records while the other user moves and plants; returns the exit code and what was said.
+/// Records while the other user moves and plants; returns the exit code and the output.
 fn record_meanwhile(folder: &Path, theirs: &Path, more: &[&str]) -> (Option<i32>, String) {
     let busy = Busy::start();
     let victim = victim(folder);
-    // The system's: one of root's own may be out of reach for others.
+    // The system's Python, because root's own may be inaccessible to others.
     let mut attack = Command::new("/usr/bin/python3");
     let attack = OtherUserProcess::start(attack.args(["-c", MOVE_AND_PLANT]).arg(theirs).arg(&victim));
     let (output, pid) = (theirs.join("run.dctx"), busy.pid());
-    // The time is for an attack that fails: nothing would end the recording.
+    // A time limit, in case the attack fails: nothing else would end the recording.
     let arguments =
         ["record", "--pid", &pid, "-d", "900s", "--flush", "100ms", "-o", output.to_str().unwrap()];
-    // Below `sudo` the files would belong to its caller.
+    // Under `sudo`, the files would belong to its caller.
     let mut record = program();
     record.env_remove("SUDO_UID").args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::piped());
     let recording = record.spawn().unwrap();
@@ -126,7 +126,7 @@ fn packing_takes_what_was_recorded_or_fails() {
     assert!(fs::symlink_metadata(theirs.join("run.dctx")).unwrap().is_symlink());
     let report = run(&["report", theirs.join("moved").to_str().unwrap()]);
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
-    // Nothing is left of the packed file.
+    // Nothing remains of the packed file.
     assert!(of_root(folder.path()).iter().all(|path| !path.to_string_lossy().ends_with(".new")));
 }
 

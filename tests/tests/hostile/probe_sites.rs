@@ -20,13 +20,13 @@ use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, folded, gap_count};
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
 
-/// Copies of a driver: most of the places for probes, and a few more for others.
+/// Copies of a driver: they use most of the probe slots, with a few extra copies.
 struct Drivers {
     folder: tempfile::TempDir,
     many: usize,
 }
 
-/// Copies beside those that fill the table.
+/// Copies in addition to those that fill the table.
 const MORE: usize = 2;
 
 impl Drivers {
@@ -38,7 +38,7 @@ impl Drivers {
             let copy = drivers.copy(copy);
             std::fs::create_dir(copy.parent().unwrap()).unwrap();
             std::fs::copy(&driver, &copy).unwrap();
-            // What root owns is charged to nobody.
+            // Root's files are not charged to any user.
             chown(copy, Some(OTHER), Some(OTHER)).unwrap();
         }
         drivers
@@ -48,7 +48,7 @@ impl Drivers {
         self.folder.path().join(number.to_string()).join("libcuda.so.1")
     }
 
-    /// A process that has more of them than there are places for.
+    /// A process that has more of them than there are slots.
     fn flood(&self) -> OtherUserProcess {
         let load = "import ctypes, sys, time\n\
             libraries = [ctypes.CDLL(f'{sys.argv[1]}/{n}/libcuda.so.1') for n in range(int(sys.argv[2]))]\n\
@@ -61,8 +61,8 @@ impl Drivers {
         theirs
     }
 
-    /// A process of this user that launches by another copy once it may begin. It spins until then: what is missing is
-    /// written with samples, and there are none without it.
+    /// A process of this user that launches through another copy on request. It spins until then, because gaps are
+    /// written with samples.
     fn late(&self, more: usize, user: u32) -> OtherUserProcess {
         let launch = "import ctypes, select, sys, time\n\
             while not select.select([sys.stdin], [], [], 0)[0]: pass\n\
@@ -74,7 +74,7 @@ impl Drivers {
     }
 }
 
-/// A library with all functions of NVIDIA's driver that are probed, and how many there are. They do nothing.
+/// A library with all probed functions of NVIDIA's driver, and their number. They do nothing.
 pub(crate) fn driver(folder: &Path) -> (PathBuf, usize) {
     let rows = deepctx_uprobes::rows().iter().filter(|row| row.family == Family::CudaDriver);
     let mut names: Vec<&str> = rows.flat_map(|row| row.names.iter().map(|name| &*name.symbol)).collect();
@@ -91,7 +91,7 @@ pub(crate) fn driver(folder: &Path) -> (PathBuf, usize) {
     (library(folder, &text), names.len())
 }
 
-/// A library that is named as NVIDIA's driver is.
+/// A library with the name of NVIDIA's driver.
 fn library(folder: &Path, text: &str) -> PathBuf {
     let (source, library) = (folder.join("driver.c"), folder.join("driver.so"));
     std::fs::write(&source, text).unwrap();
@@ -100,7 +100,7 @@ fn library(folder: &Path, text: &str) -> PathBuf {
     library
 }
 
-/// The line that it waits for.
+/// Sends the line that it waits for.
 fn may_begin(process: &mut OtherUserProcess) {
     process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
 }
@@ -145,7 +145,7 @@ fn probe_sites_are_for_others_and_given_back() {
     may_begin(&mut other);
     recording.wait_until(|file| kernels(file) > 50);
     drop(other);
-    // The same user has no place left until the process with all of them is gone.
+    // The same user gets no slot until the process with all of them has ended.
     let before = gaps(&recording.file(), "probe-over-share");
     may_begin(&mut same);
     recording.wait_until(|file| gaps(file, "probe-over-share") > before);
@@ -155,7 +155,7 @@ fn probe_sites_are_for_others_and_given_back() {
     ends_well(recording);
 }
 
-/// A look-alike in which a thread ends that looks up a kernel in no module.
+/// A stub in which a thread ends while looking up a kernel in no module.
 const LEFT: &str = "
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -167,7 +167,7 @@ int cuModuleGetFunction(void **out, void *module, const char *name) {
 int cuLaunchKernel(void *kernel) { __asm__ volatile(\"\" :: \"r\"(kernel) : \"memory\"); return 0; }
 ";
 
-/// `calls_left.c` as this user, when it has loaded the library.
+/// Runs `calls_left.c` as this user; returns once it has loaded the library.
 fn calls(folder: &Path, user: u32, threads: u32) -> OtherUserProcess {
     let program = folder.join("calls_left");
     let mut command = Command::new(program);
@@ -191,14 +191,14 @@ fn threads_that_end_within_calls_leave_nothing_behind() {
     let busy = Busy::start();
     let recording = Recording::start(&leaving.pid(), &["--pid", &victim.pid(), "--pid", &busy.pid()]);
     recording.wait_for_probes();
-    // Nobody looks through the table meanwhile, so it is full however slow this machine is.
+    // Nothing scans the table meanwhile, so it fills up on any machine.
     recording.signal("STOP");
     may_begin(&mut leaving);
     assert_eq!(lines.next().unwrap().unwrap(), "left");
     recording.signal("CONT");
     recording.wait_until(|file| gaps(file, "returns-untracked") > 0);
     may_begin(&mut victim);
-    // A kernel has its name from the return of the call that looked it up.
+    // A kernel gets its name when the lookup returns.
     recording.wait_until(|file| folded(file, "kernels", &[]).contains("found_by_name"));
     ends_well(recording);
 }

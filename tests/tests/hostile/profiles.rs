@@ -12,14 +12,14 @@ use std::process::{Command, Output, Stdio};
 use super::cli_support::{binary, stderr};
 use super::crafted::{Cells, CraftedProfile};
 
-/// What each command may have: the bound of a machine with twice as much.
+/// Memory limit of each command: that of a machine with twice as much.
 const KIBIBYTES: u64 = 1 << 20;
-/// Seconds of CPU time: many times what the slowest takes, and a tenth of what it takes to compare each context with
-/// each.
+/// CPU time limit in seconds: many times the slowest, and a tenth of the time that a quadratic comparison of contexts
+/// takes.
 const CPU_SECONDS: u64 = 60;
-/// Of the clock: what takes longer waits for what never comes.
+/// Wall time limit: commands that take longer are stuck.
 const SECONDS: &str = "300";
-/// Every form of an export.
+/// Every export format.
 const FORMATS: [&str; 13] = [
     "folded",
     "svg",
@@ -36,7 +36,7 @@ const FORMATS: [&str; 13] = [
     "dctx",
 ];
 
-/// Runs a command with its bounds of memory and CPU time.
+/// Runs a command with limits of memory and CPU time.
 fn bounded(arguments: &[&str]) -> Output {
     let script = format!("ulimit -d {KIBIBYTES}; ulimit -t {CPU_SECONDS}; exec \"$@\"");
     let mut command = Command::new("timeout");
@@ -44,7 +44,7 @@ fn bounded(arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::null()).output().unwrap()
 }
 
-/// It did its work, or said in one sentence why not: no signal, no panic.
+/// Checks that it succeeded or failed with one sentence: no signal, no panic.
 #[track_caller]
 fn survives(arguments: &[&str]) -> bool {
     let output = bounded(arguments);
@@ -61,7 +61,7 @@ fn survives(arguments: &[&str]) -> bool {
     }
 }
 
-/// Every command that opens profiles survives this one. Gives how many did their work.
+/// Every command that opens profiles survives this one. Returns how many succeeded.
 #[track_caller]
 fn opens(profile: &Path) -> usize {
     let profile = profile.to_str().unwrap();
@@ -76,7 +76,7 @@ fn opens(profile: &Path) -> usize {
     commands.iter().filter(|arguments| survives(arguments)).count()
 }
 
-/// Every form of an export survives this one. Gives how many were written.
+/// Every export format survives this profile. Returns how many were written.
 #[track_caller]
 fn exports(profile: &Path) -> usize {
     let folder = tempfile::tempdir().unwrap();
@@ -87,13 +87,13 @@ fn exports(profile: &Path) -> usize {
     FORMATS.iter().filter(done).count()
 }
 
-/// Every command and every form of an export.
+/// Every command and every export format.
 #[track_caller]
 fn opens_and_exports(profile: &Path) -> usize {
     opens(profile) + exports(profile)
 }
 
-/// A file with this text.
+/// A file with these contents.
 fn file(name: &str, write: impl FnOnce(&mut dyn std::io::Write)) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -115,7 +115,7 @@ fn a_stack_of_a_million_frames_kills_no_command() {
     println!("| folded stacks, a million deep: {} of 6 commands did their work", opens(&folded));
     let deep = |frames: u32| CraftedProfile::new().nodes(1..frames, |n| n - 1).value(frames - 1, 1).written();
     println!("| contexts, a million deep: {} of 6 commands did their work", opens(&deep(MILLION)));
-    // Deep enough for every stack of a thread that calls itself for each frame.
+    // Too deep for the stack of a thread that recurses per frame.
     let exported = exports(&deep(MILLION / 8));
     println!("| contexts, 125 000 deep: {exported} of 13 forms of an export were written");
 }
@@ -160,7 +160,7 @@ fn more_contexts_than_memory_end_in_a_sentence() {
     let output = bounded(&["report", stored.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("error: memory"), "{}", stderr(&output));
-    // All open it by the same way; this one shows it as well.
+    // All open it in the same way; this one also shows it.
     survives(&["view", "--once", stored.to_str().unwrap()]);
 }
 

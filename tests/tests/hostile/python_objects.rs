@@ -12,11 +12,10 @@ use super::OtherUserProcess;
 use super::cli_support::victim::harms_nobody;
 use super::cli_support::{can_capture, folded};
 
-/// Lies of `tests/workloads/hostile_objects.py`, each a process.
+/// Number of faults in `tests/workloads/hostile_objects.py`, one process each.
 const LIES: usize = 12;
-/// What bounds them, as stacks say it: callers in a ring are left after so many frames, a thread state that belongs to
-/// no thread here is not followed, a code object is read no further than texts of code are long, one that changed is
-/// not named.
+/// The limits that stacks report: cyclic callers end after a number of frames; a thread state of another process is not
+/// followed; code objects are read up to a maximum size; changed ones get no name.
 const REFUSED: [&str; 4] =
     ["python-too-many-frames", "python-thread-state-mismatch", "python-code-unreadable", "python-code-freed"];
 

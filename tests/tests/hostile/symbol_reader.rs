@@ -33,7 +33,7 @@ fn a_silent_symbol_reader_costs_that_file_only() {
     }
     let folder = open_folder();
     let (theirs, ours) = (compiled(folder.path(), "their_spin"), compiled(folder.path(), "our_spin"));
-    // Their file has a reader of its own.
+    // Their file has a separate reader.
     chown(&theirs, Some(OTHER), Some(OTHER)).unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (go, done, profile) = (at("go"), at("done"), at("run.dctx"));
@@ -52,14 +52,14 @@ fn a_silent_symbol_reader_costs_that_file_only() {
     assert!(recording.wait().unwrap().success());
     is_gone(&reader);
     let stacks = folded(&profile, "samples", &[]);
-    // What was asked for then has its place in the file only.
+    // Code that was looked up then has only its file offset.
     assert!(stacks.contains("their_spin+0x") && !stacks.contains("later"), "{stacks}");
     let ours: Vec<&str> = stacks.lines().filter(|line| line.starts_with("our_spin-")).collect();
     let named = ours.iter().filter(|line| line.contains(";main;our_spin")).count();
     assert!(named > 0 && !ours.iter().any(|line| line.contains("our_spin+0x")), "{stacks}");
 }
 
-/// Debug information of `later`: one function in which more inlined calls nest than any stack has room for.
+/// Debug information of `later`: a function with more nested inlined calls than any stack holds.
 const NESTED: &str = r#"
         .section .debug_abbrev,"",%progbits
         .uleb128 1, 0x11
@@ -107,7 +107,7 @@ fn debug_information_that_ends_its_reader_harms_nobody() {
         return;
     }
     let folder = open_folder();
-    // It works until a file comes that never does.
+    // It runs until a file appears that never does.
     let mut command = Command::new(nested(folder.path()));
     let theirs = OtherUserProcess::start(command.arg("/none").stdin(Stdio::null()));
     let own = format!("-{};", theirs.pid());

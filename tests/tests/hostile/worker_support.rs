@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::cli_support::{program, signal, workers_of};
 
-/// Its functions are on every stack, each for so much of its own time; the program that it starts is another file.
+/// Its functions are on every stack, each for a fixed CPU time; the program that it execs is another file.
 const SOURCE: &str = "
 #include <stdlib.h>
 #include <time.h>
@@ -31,11 +31,11 @@ int main(int count, char **next) {
     return 0;
 }
 ";
-/// Longest wait for what must come.
+/// Timeout for expected events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Compiles the program with this name for its function. Until its first argument exists it waits there; then it runs
-/// `later` and becomes the program that a second argument names.
+/// Compiles the program with this function name. It waits until its first argument exists, runs `later`, and execs the
+/// program in its second argument.
 pub(super) fn compiled(folder: &Path, function: &str) -> String {
     let path = folder.join(function);
     let source = path.with_extension("c");
@@ -46,8 +46,8 @@ pub(super) fn compiled(folder: &Path, function: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Records a program that becomes another one, `first_spin` and then `second_spin`. Meanwhile it sees that the first
-/// worker of this name has no privileges, and kills it. Gives the profile.
+/// Records a program that execs another one, `first_spin` and then `second_spin`. Meanwhile checks that the first
+/// worker of this name has no privileges, and kills it. Returns the profile.
 pub(super) fn recorded_while_killing(worker: &str, folder: &Path) -> PathBuf {
     let (first, second) = (compiled(folder, "first_spin"), compiled(folder, "second_spin"));
     let (go, profile) = (folder.join("go"), folder.join("run.dctx"));
@@ -64,7 +64,7 @@ pub(super) fn recorded_while_killing(worker: &str, folder: &Path) -> PathBuf {
     profile
 }
 
-/// A worker that a recording has started, that works on what this is true of.
+/// A worker started by a recording whose file meets the condition.
 pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> bool) -> String {
     let began = Instant::now();
     loop {

@@ -14,8 +14,8 @@ fn start(folder: &Path, variables: &[(&str, &str)]) -> Option<Target> {
     Some(Target::start(command.current_dir(folder).envs(variables.iter().copied())))
 }
 
-/// Captures the program until it has some samples of each of these, and many in all. Gives the file, in its folder,
-/// and its samples.
+/// Captures the program until it has samples of each of these, and many in total. Returns the file with its folder, and
+/// its samples.
 fn captured(target: &Target, parts: &[&str]) -> (tempfile::TempDir, String, Samples) {
     let (folder, file) = record_until(&target.pid(), &["-F", "299"], |file| {
         let samples = Samples::of(file);
@@ -25,7 +25,7 @@ fn captured(target: &Target, parts: &[&str]) -> (tempfile::TempDir, String, Samp
     (folder, file, samples)
 }
 
-/// Nearly all samples of the kernels whose name has this part stand below this line, and none below another one.
+/// Nearly all samples of kernels whose name contains this are below this line, and none below another one.
 fn check(samples: &Samples, kernel: &str, function: &str, mark: &str, operator: &str) {
     let all = samples.with(&[kernel]);
     let place = format!(";jax_train.py:{function}:{};jit(train_step)/", line(PROGRAM, mark));
@@ -36,7 +36,7 @@ fn check(samples: &Samples, kernel: &str, function: &str, mark: &str, operator: 
 
 #[test]
 fn kernels_stand_below_the_lines_that_asked_for_them() {
-    // From what describes the module: XLA's dump, or the cache of this very compilation.
+    // From a description of the module: XLA's dump, or the cache of this compilation.
     let sources: [&[(&str, &str)]; 2] = [
         &[("XLA_FLAGS", "--xla_dump_to=dump")],
         &[("JAX_COMPILATION_CACHE_DIR", "cache"), ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")],
@@ -44,7 +44,7 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
     for variables in sources {
         let folder = tempfile::tempdir().unwrap();
         let Some(target) = start(folder.path(), variables) else { return };
-        // What is not known stays as it is: a thunk by its type.
+        // Unknown thunks keep their type as name.
         const THUNKS: &str = "xla::cpu::";
         let kernels = [";region_0.1", ";wrapped_tanh", ";multiply_subtract_fusion", THUNKS];
         let (_folder, file, samples) = captured(&target, &kernels);
@@ -70,14 +70,14 @@ fn code_loaded_from_the_cache_is_identified_by_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let variables =
         [("JAX_COMPILATION_CACHE_DIR", "cache"), ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")];
-    // The first one fills it, until it is killed.
+    // The first run fills it until it is killed.
     let Some(target) = start(folder.path(), &variables) else { return };
     drop(target);
     let Some(target) = start(folder.path(), &variables) else { return };
     let (_folder, _, samples) = captured(&target, &[";region_0.1", ";wrapped_tanh"]);
     check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
     check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
-    // oneDNN's kernels are made anew in each process, and it reports that to nobody.
+    // oneDNN generates kernels in each process and does not report them.
     let unnamed = samples.with(&["[unknown: jit-"]) - samples.with(&["[unknown: jit-", "dnnl::"]);
     println!("| {unnamed} of {} samples in code of XLA without a name", samples.with(&[]));
     assert!(unnamed * 20 < samples.with(&[]), "{samples}");
@@ -97,7 +97,7 @@ fn compiling_is_told_by_the_line_that_began_it() {
     let table = compiling(&program, "299", |table| {
         let rows: Vec<&str> = table.lines().collect();
         let mut of_program = rows.windows(2).filter(|rows| rows[0].contains("jax_train.py:main"));
-        // XLA itself compiles on threads of its own.
+        // XLA compiles on separate threads.
         let has_stages = table.contains("jax lowering") && table.contains("xla code generation");
         of_program.any(|rows| rows[1].contains("jax ")) && has_stages
     });

@@ -9,11 +9,11 @@ use crate::frameworks::{Samples, Target, line, with_jax};
 
 const PROGRAM: &str = "jax_steps.py";
 const OPTIONS: [&str; 4] = ["--probe", "operators", "-F", "499"];
-/// Beginnings of the frames of a module, and of the kind of a thunk.
+/// Prefixes of module frames, and of a thunk's kind.
 const UNIT: &str = "[xla ";
 const KIND: &str = "xla::cpu::";
 
-/// The innermost thunk of a stack: its kind, the frames above it from its module on, and those below it.
+/// The innermost thunk of a stack: its kind, the frames from its module to it, and the frames below it.
 struct ThunkStack<'a> {
     kind: &'a str,
     above: Vec<&'a str>,
@@ -24,7 +24,7 @@ fn thunk(stack: &str) -> Option<ThunkStack<'_>> {
     let frames: Vec<&str> = stack.split(';').collect();
     let is_kind = |frame: &&str| frame.starts_with(KIND) && frame.ends_with("Thunk");
     let at = frames.iter().rposition(is_kind)?;
-    // Names have no parentheses behind colons, functions have.
+    // Names have no parentheses after colons, but functions do.
     let name = frames[..at].iter().rposition(|frame| frame.starts_with(UNIT));
     let above = name.map_or(&[][..], |name| &frames[name..at]);
     let is_function = |frame: &&str| frame.contains("::") && frame.contains('(');
@@ -32,7 +32,7 @@ fn thunk(stack: &str) -> Option<ThunkStack<'_>> {
     Some(ThunkStack { kind: frames[at], above, below: frames[at + 1..].to_vec() })
 }
 
-/// What XLA dumped of each instruction: by module and name, its line.
+/// XLA's dumped line of each instruction, by module and name.
 fn dumped(folder: &Path) -> BTreeMap<(String, String), String> {
     let mut instructions = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -53,7 +53,7 @@ fn dumped(folder: &Path) -> BTreeMap<(String, String), String> {
     instructions
 }
 
-/// How XLA names, in a module after optimization, what a kind of thunk does.
+/// Whether an instruction of an optimized module fits a kind of thunk.
 fn fits(kind: &str, instruction: &str) -> bool {
     let opcode = match kind.strip_prefix(KIND).unwrap() {
         "DotThunk" => " dot(",
@@ -67,7 +67,7 @@ fn fits(kind: &str, instruction: &str) -> bool {
     instruction.contains(opcode)
 }
 
-/// Samples in thunks, and those of them whose thunk has a name.
+/// Samples in thunks, and those with a named thunk.
 fn in_thunks(samples: &Samples) -> (u64, u64) {
     let (mut all, mut named) = (0, 0);
     for (stack, count) in samples.iter() {
@@ -78,8 +78,8 @@ fn in_thunks(samples: &Samples) -> (u64, u64) {
     (all, named)
 }
 
-/// Most samples in thunks are named, and there are some of each kind that can be checked: those from before the probes
-/// were there are few by then.
+/// Most samples in thunks are named, and there are some of each verifiable kind: by then, samples from before the
+/// probes are a small part.
 fn is_long_enough(samples: &Samples) -> bool {
     let (all, named) = in_thunks(samples);
     let checked = ["TypedMatMul<int,", "TypedMatMul<std::complex<float>,", ";region_"];

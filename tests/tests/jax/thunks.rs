@@ -7,7 +7,7 @@ use crate::cli_support::expect_code;
 use crate::cli_support::recording::Recording;
 use crate::frameworks::{Samples, Target, can_capture_arguments, look_alike_of};
 
-/// What a program without jax leaves where XLA would: the module after optimization.
+/// The optimized module, which a program without jax leaves where XLA would.
 const MODULE: &str = "HloModule jit_step, is_scheduled=true
 
 ENTRY %main (x: f32[8]) -> f32[8] {
@@ -16,7 +16,7 @@ ENTRY %main (x: f32[8]) -> f32[8] {
   %while.4 = f32[8]{0} custom-call(%x), metadata={op_name=\"jit(step)/while\" source_file=\"/srv/net.py\" source_line=9}
 }
 ";
-/// Functions of the program, and the thunk that each is the work of.
+/// Functions of the program, and the thunk to which each belongs.
 const WORKS: [(&str, &str); 8] = [
     ("work_dot_1", "[xla jit_step];net.py:[line]:3;jit(step)/dot_general;dot.1;xla::cpu::DotThunk;"),
     ("work_dot_2", "[xla jit_step];dot.with_a_name_that_no_string_keeps_within_itself.2;xla::cpu::DotThunk;"),
@@ -31,10 +31,10 @@ const WORKS: [(&str, &str); 8] = [
     ("work_called_back", "[xla jit_step];custom-call.6;xla::cpu::CustomCallThunk;"),
 ];
 
-/// Samples of each of the works that are enough.
+/// Sufficient samples per function.
 const ENOUGH: u64 = 50;
 
-/// A capture of the program, which begins its thunks when its probes are there, until there are samples of all works.
+/// A capture of the program, which starts its thunks once its probes are attached, until all functions have samples.
 fn captured(program: &Path) -> (tempfile::TempDir, String) {
     let folder = program.parent().unwrap();
     let mut command = Command::new(program);
@@ -71,13 +71,13 @@ fn thunks_have_their_own_names_and_never_those_of_others() {
     assert!(reported * 100 >= all * 95, "{samples}");
     for (work, thunk) in WORKS {
         let right = samples.with(&[thunk, &format!(";{work}")]);
-        // What has a name has the right one; nearly all have one.
+        // Names are always correct, and nearly all samples have one.
         assert_eq!(right, named(work), "{work}: {samples}");
         assert!(right > 0 && right * 10 >= of(work) * 9, "{work}: {samples}");
     }
     assert_eq!(named("work_nameless"), 0, "{samples}");
     assert!(of("work_nameless") > 0, "{samples}");
-    // What runs in the loop stands below it.
+    // Code in the loop is below it.
     let below = samples.with(&["while.4;xla::cpu::WhileThunk;", ";work_dot_in_loop"]);
     assert_eq!(below, named("work_dot_in_loop"), "{samples}");
     let report = expect_code(0, &["report", &file, "--all"]);

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::runtimes::{check, installed};
 use crate::support::{can_capture, has_program, workload};
 
-/// Compiles a Go workload without a network. What it takes of the standard library is compiled once.
+/// Compiles a Go workload offline. The standard library is compiled once.
 fn compile_go(go: &Path, folder: &Path, source: &str, arguments: &[&str]) -> PathBuf {
     let program = folder.join("program");
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
@@ -24,7 +24,7 @@ fn compile_go(go: &Path, folder: &Path, source: &str, arguments: &[&str]) -> Pat
     program
 }
 
-/// The system's linker puts tables that are relocated among other data, and no symbol says where.
+/// The system's linker puts tables with relocations among other data, without a symbol.
 const EXTERNAL: &str = "-ldflags=-s -w -linkmode=external";
 const STRIPPED: &str = "-ldflags=-s -w";
 
@@ -36,7 +36,7 @@ fn compilers() -> Vec<PathBuf> {
     [PathBuf::from("go")].into_iter().chain(installed("TEST_GO")).collect()
 }
 
-/// Checks the workload, as each compiler makes it with each of these arguments; then what stacks it has.
+/// Checks the workload with each compiler and each of these arguments, then its stacks.
 fn check_go(
     source: &str,
     arguments: &[&[&str]],
@@ -64,7 +64,7 @@ fn has(stack: &[String], function: &str) -> bool {
 
 #[test]
 fn stacks_of_goroutines_are_whole() {
-    // The tables of the system's release say where the text is; those of the current one do not.
+    // The system release's tables contain the text address; those of the current one do not.
     let arguments = [&[][..], &[STRIPPED], &["-buildmode=pie"], &["-buildmode=pie", EXTERNAL]];
     check_go("goroutines.go", &arguments, &["main.descend", "runtime.goexit"], |_, _| ());
 }
@@ -88,7 +88,7 @@ fn the_runtime_on_its_own_stack_leads_to_its_goroutine() {
     check_go("goroutines_heap.go", &[&[], &[STRIPPED]], &["runtime.systemstack"], |input, stacks| {
         let switched: Vec<_> = stacks.iter().filter(|stack| has(stack, "runtime.systemstack")).collect();
         let followed = switched.iter().filter(|stack| count(stack, "main.descend") == 41).count();
-        // Before Go 1.21 nothing is kept that leads back, and the stack ends there.
+        // Before Go 1.21, no frame pointer leads back, and the stack ends there.
         if input.starts_with("go ") {
             assert!(switched.iter().all(|stack| stack.last().unwrap() == "runtime.systemstack"), "{input}");
         } else {
@@ -99,7 +99,7 @@ fn the_runtime_on_its_own_stack_leads_to_its_goroutine() {
     });
 }
 
-/// The runtime does something of its own, on a stack of its own.
+/// The runtime runs its own code on a separate stack.
 fn is_ended(stack: &[String]) -> bool {
     let outermost = ["runtime.mcall", "runtime.morestack", "runtime.systemstack", "gogo"];
     stack.last().is_some_and(|last| outermost.contains(&last.as_str()))

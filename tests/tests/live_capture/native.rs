@@ -14,7 +14,7 @@ fn stacks_without_frame_pointers_reach_the_start_of_the_thread() {
     let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
     for depth in [1usize, 60, 400] {
         let mut target = Target::start(Command::new(&program).args([depth.to_string().as_str(), "2", "0"]));
-        // Until then it loads libraries: samples in one that was mapped a moment ago are incomplete, and say so.
+        // Until then it loads libraries: samples in a newly mapped one are incomplete and marked.
         target.line();
         let captured = capture_samples(options(target.pid(), 499), 200);
         let mut names = Names::of(target.pid());
@@ -77,8 +77,8 @@ fn a_stack_is_the_one_that_a_debugger_shows() {
     assert!(ours.contains(worker), "gdb: {worker:?}\nours: {:?}", ours.first());
 }
 
-/// Plain names, without what tools write differently: parameters, namespaces, template arguments, the leaf (it moves),
-/// and libc's frames below the thread's function (their debug names differ from their exported ones).
+/// Plain names, without differences between tools: parameters, namespaces, template arguments, the leaf (it moves), and
+/// libc's frames below the thread's function (their debug names differ from their exported ones).
 fn simplify(stack: &mut Vec<String>) {
     for name in stack.iter_mut() {
         let plain = name.replace("(anonymous namespace)::", "");

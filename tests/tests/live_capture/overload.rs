@@ -12,7 +12,7 @@ use crate::support::{
     CaptureContents, Target, can_capture, capture_until, compile, has_program, options, workload,
 };
 
-/// What the kernel programs saw is what they filtered, emitted or dropped, and what they emitted is what was read.
+/// Records seen by the kernel programs are filtered, emitted or dropped, and emitted ones are read.
 fn check_ledger(captured: &CaptureContents) {
     let count = |c| captured.counter(c);
     let seen = count(Counter::SamplesSeen) + count(Counter::ProcessEventsSeen);
@@ -24,7 +24,7 @@ fn check_ledger(captured: &CaptureContents) {
     assert_eq!(seen, accounted, "{:?}", captured.counters);
     assert_eq!(count(Counter::RecordsEmitted), captured.records, "what was emitted was read");
     let dropped = count(Counter::DropRingFull) + count(Counter::DropScratchBusy);
-    // A drop after the last record of a CPU leaves no gap behind it.
+    // A drop after a CPU's last record leaves no gap.
     assert!(captured.gaps <= dropped, "{} gaps, {dropped} drops", captured.gaps);
 }
 
@@ -47,13 +47,13 @@ fn every_record_that_is_lost_while_nobody_reads_is_counted() {
         return;
     }
     let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
-    // 200 frames are 1.7 KiB: at 4999 Hz a ring of 64 KiB is full in less than the interval between two drains.
+    // 200 frames are 1.7 KiB: at 4999 Hz a ring of 64 KiB fills in less than the interval between two drains.
     let target = Target::start(Command::new(&program).args(["200", "4", "0"]));
     let pid = target.pid();
     let options = CaptureConfig { ring: Some(Bytes(64 << 10)), ..options(pid, 4999) };
     let capture = Capture::start(options).unwrap();
     let messages = capture.messages();
-    // As many samples as fill it a hundred times, whoever else has the CPUs.
+    // Enough samples to fill it a hundred times, whatever else uses the CPUs.
     let until = ticks(&pid.to_string()) + TICKS;
     wait_for("a second of CPU time", || ticks(&pid.to_string()) >= until);
     let mut captured = CaptureContents::default();

@@ -25,7 +25,7 @@ fn children_are_followed_through_fork_and_exec() {
             std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
         }
         let child = c.events.iter().find(|e| e.header.kind == kind::FORK && e.parent == pid);
-        // It runs until there is enough of it.
+        // It runs until there are enough samples.
         if let Some(child) = child.filter(|child| !is_killed && c.of(child.pid).count() > 500) {
             signal(&child.pid.to_string(), "TERM");
             is_killed = true;
@@ -40,12 +40,12 @@ fn children_are_followed_through_fork_and_exec() {
     assert!(of_kind(kind::EXIT).iter().any(|e| e.pid == child), "{:?}", captured.events);
     let samples: Vec<_> = captured.of(child).collect();
     let complete = samples.iter().filter(|s| s.native_end() == WalkEnd::Complete).count();
-    // Until the new program's mappings have been read, its samples are incomplete, and say so.
+    // Until the new program's mappings have been read, its samples are incomplete and marked.
     assert!(complete * 10 >= samples.len() * 9, "{complete} of {}", samples.len());
     let replaced_ns = of_kind(kind::EXEC).iter().find(|e| e.pid == child).expect("seen").header.time_ns;
     for sample in &samples {
         let end = sample.native_end();
-        // While the kernel puts the new program in place, the registers are those of the old one.
+        // While the kernel replaces the program, the registers are those of the old one.
         let is_being_replaced = sample.fixed.header.time_ns < replaced_ns;
         assert!(
             is_being_replaced
@@ -57,7 +57,7 @@ fn children_are_followed_through_fork_and_exec() {
                         | WalkEnd::NoTable
                         // Binding a function at its first call: the dynamic linker keeps its frame in `rbx`.
                         | WalkEnd::RegisterUnknown
-                        // A thread that exits gives its memory back first.
+                        // A thread that exits first frees its memory.
                         | WalkEnd::NoUserStack
                 ),
             "{end:?} at {} ns, replaced at {replaced_ns} ns: {sample:x?}",
@@ -108,7 +108,7 @@ fn a_target_that_is_killed_ends_the_capture_without_harm() {
     assert!(captured.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid));
 }
 
-/// A child of the target forks one process after the other, until the capture has begun and for a hundred more; all end
+/// A child of the target forks one process after another, until the capture has begun and for a hundred more; all end
 /// together.
 const FORKS_WHILE_CAPTURE_BEGINS: &str = "
 import os, select, time

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{Target, can_capture, capture_until, has_program, options, workload};
 
-/// A frame as the program saw it: code object, line, qualified name.
+/// A frame by the program's own account: code object, line, qualified name.
 type ExpectedFrames = Vec<(u64, u32, String)>;
 
 fn expected(line: &Value) -> ExpectedFrames {
@@ -25,7 +25,7 @@ fn expected(line: &Value) -> ExpectedFrames {
         .collect()
 }
 
-/// Starts a workload that prints its chains, and reads them: thread id → scenario, state, chain.
+/// Starts a workload that prints its chains, and parses them: thread id → scenario, state, chain.
 fn start(command: &mut Command) -> (Target, HashMap<u32, (String, String, ExpectedFrames)>) {
     let mut target = Target::start(command);
     let mut threads = HashMap::new();
@@ -40,8 +40,8 @@ fn start(command: &mut Command) -> (Target, HashMap<u32, (String, String, Expect
     }
 }
 
-/// Samples the target and compares every sample of every thread whose chain is known, outside of `leaves_off` frames
-/// that the thread has called since (a spinning leaf calls nothing).
+/// Samples the target and compares every sample of every thread with a known chain, apart from `leaves_off` frames that
+/// the thread has called since (a spinning leaf calls nothing).
 fn check(command: &mut Command, at_least: usize) {
     let (target, threads) = start(command);
     let pid = target.pid();
@@ -78,7 +78,7 @@ fn check(command: &mut Command, at_least: usize) {
                 (code, frame.line.unwrap_or(0), frame.qualname.to_string())
             })
             .collect();
-        // The leaf moves within its line's loop; its line is the one that was announced.
+        // The leaf moves within its line's loop; its line is the announced one.
         assert_eq!(&walked, chain, "{scenario}");
         compared += 1;
         seen.insert(sample.fixed.tid);

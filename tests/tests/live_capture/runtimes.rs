@@ -12,18 +12,18 @@ use crate::support::{
     workload,
 };
 
-/// Samples of one program.
+/// Samples per program.
 const SAMPLES: usize = 1000;
 
-/// Samples the program when it is ready; of a thousand stacks `at_most` may be incomplete.
-/// Gives the functions of each stack, leaf first.
+/// Samples the program when it is ready; `at_most` of a thousand stacks may be incomplete.
+/// Returns the functions of each stack, leaf first.
 pub(crate) fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str]) -> Vec<Vec<String>> {
     let mut target = Target::start(command);
     target.line();
     check_running(input, &target, at_most, within)
 }
 
-/// The same of a program that is ready.
+/// The same for a program that is ready.
 pub(crate) fn check_running(
     input: &str,
     target: &Target,
@@ -64,7 +64,7 @@ fn stacks_through_builtins_of_v8_are_whole() {
     }
     check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"]);
 
-    // It writes a map of what it compiles, and a log to where it runs.
+    // It writes a map of its compiled code, and a log to its working folder.
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("node");
     command.arg("--perf-basic-prof").arg(workload("builtins.js")).current_dir(folder.path());
@@ -74,9 +74,9 @@ fn stacks_through_builtins_of_v8_are_whole() {
     check_running("Node.js with a map", &target, 1, &["node::Start", "JS:*descend"]);
 }
 
-/// What a function is called that V8 interprets.
+/// Name of a function that V8 interprets.
 const INTERPRETED: &str = "[interpreted JavaScript]";
-/// Frames of the recursion in the workload, its end included.
+/// Frames of the workload's recursion, including its end.
 const JAVASCRIPT_FRAMES: usize = 21;
 
 #[test]
@@ -85,12 +85,12 @@ fn each_interpreted_function_of_javascript_is_a_labelled_frame() {
         return;
     }
     let mut command = Command::new("node");
-    // Nothing is compiled, so every function that runs is interpreted.
+    // Nothing is compiled, so all JavaScript functions are interpreted.
     command.args(["--no-opt", "--no-sparkplug"]).arg(workload("builtins.js"));
     let stacks = check("Node.js, interpreted", &mut command, 1, &["node::Start"]);
     let frames = |stack: &Vec<String>| stack.iter().filter(|name| *name == INTERPRETED).count();
     let deep = stacks.iter().filter(|stack| frames(stack) > JAVASCRIPT_FRAMES).count();
-    // `turn` calls `descend` and what is as costly; the rest of the time is V8's own.
+    // `turn` calls `descend` and similarly expensive functions; the rest of the time is V8's own.
     assert!(
         deep * 20 > stacks.len(),
         "{deep} of {}: {:?}",
@@ -99,7 +99,7 @@ fn each_interpreted_function_of_javascript_is_a_labelled_frame() {
     );
 }
 
-/// Programs that `cargo xtask test live` installs.
+/// Programs installed by `cargo xtask test live`.
 pub(crate) fn installed(variable: &str) -> Vec<PathBuf> {
     let programs = std::env::var_os(variable).unwrap_or_default();
     if programs.is_empty() {
@@ -110,8 +110,8 @@ pub(crate) fn installed(variable: &str) -> Vec<PathBuf> {
     if can_capture() { std::env::split_paths(&programs).collect() } else { Vec::new() }
 }
 
-/// In which function a greenlet begins, and which one overwrites the stack that it is called on with the words of the
-/// greenlet that goes on.
+/// The function in which a greenlet starts, and the one that overwrites its own stack with the contents of the greenlet
+/// that continues.
 struct Greenlet {
     begins: &'static str,
     copies: &'static str,
@@ -136,16 +136,16 @@ fn stacks_of_greenlets_end_where_these_begin() {
         let mut switching = Command::new(&python);
         switching.arg(&workload).arg("switches");
         let stacks = check(&format!("{input} switches"), &mut switching, 1, &[greenlet.copies]);
-        // What stands further out meanwhile is another greenlet's, or half of each.
+        // Outer frames belong to another greenlet meanwhile, or to half of each.
         for stack in stacks.iter().filter(|stack| stack.iter().any(|name| name.contains(greenlet.copies))) {
             assert_eq!(stack.last().map(String::as_str), Some("slp_switch"), "{input}: {stack:?}");
         }
     }
 }
 
-/// Frames of the recursion in the workload, its end included.
+/// Frames of the workload's recursion, including its end.
 const NUMBA_FRAMES: usize = 11;
-/// Samples in a row that must be whole.
+/// Consecutive samples that must be complete.
 const WHOLE: usize = 500;
 
 #[test]
@@ -155,7 +155,7 @@ fn stacks_through_code_of_numba_are_whole() {
         target.line();
         check_running("numba", &target, 1, &["__main__.hot", "__main__.descend"]);
 
-        // What is compiled during a capture gets its rows, too.
+        // Code compiled during a capture gets its rows, too.
         let pid = target.pid();
         let mut compiled_ns = None;
         let captured = capture_until(options(pid, 997), |captured| {
@@ -166,7 +166,7 @@ fn stacks_through_code_of_numba_are_whole() {
                 }
                 return false;
             };
-            // Those before it do not count; some of them are only read now.
+            // Earlier ones do not count; some of them are only read now.
             let last = captured.samples.iter().rev().take(WHOLE);
             let is_whole =
                 |s: &&Sample| s.fixed.header.time_ns > compiled_ns && s.native_end() == WalkEnd::Complete;
@@ -181,7 +181,7 @@ fn stacks_through_code_of_numba_are_whole() {
     }
 }
 
-/// Compiles the workload and its library, as `cc` does that does not bind at once.
+/// Compiles the workload and its library, as a `cc` with lazy binding does.
 fn compile_lazy(folder: &Path) -> PathBuf {
     let program = folder.join("program");
     let library = ["-shared", "-fPIC", "-DLIBRARY", "-o", "libmany.so"];
@@ -205,13 +205,13 @@ fn stacks_of_functions_that_are_being_bound_are_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(compile_lazy(folder.path()));
     let stacks = check("lazy binding", &mut command, 1, &["main"]);
-    // `call_all` calls the resolver in the linker, which calls what looks for a function.
+    // `call_all` calls the resolver in the linker, which calls the symbol lookup.
     let depth = |stack: &Vec<String>| stack.iter().position(|name| name == "call_all");
     let binding = stacks.iter().filter(|stack| depth(stack) >= Some(2)).count();
     assert!(binding * 20 > stacks.len(), "{binding} of {}: {:?}", stacks.len(), stacks.first());
 }
 
-/// Functions of GCC's runtime that end by installing the registers of the frame that catches.
+/// Functions of GCC's runtime that end by installing the registers of the catching frame.
 const INSTALLING: [&str; 2] = ["_Unwind_RaiseException", "_Unwind_Resume"];
 
 #[test]
@@ -238,7 +238,7 @@ fn stacks_of_thrown_exceptions_lead_to_who_catches() {
                     whole += 1;
                 }
             } else {
-                // Its caller's last instructions, when a handler is where a return address was.
+                // Its caller's last instructions, when a handler has replaced a return address.
                 assert!(is_installing(0), "{argument}: {:?} {functions:?}", sample.native_end());
                 ended += 1;
             }

@@ -15,7 +15,7 @@ use deepctx_pipeline::decode::Sequences;
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::{Avma, Lookup, Symbolizer};
 
-/// True when real captures can be made; says what is missing, and fails where tests must not be skipped.
+/// True when real captures are possible; prints what is missing, and fails if tests must not be skipped.
 pub(crate) fn can_capture() -> bool {
     let missing: Vec<_> = deepctx_capture::doctor::checks().into_iter().filter(|c| !c.ok).collect();
     if missing.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn workload(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
 }
 
-/// Compiles a C++ workload without frame pointers; the program goes with the folder.
+/// Compiles a C++ workload without frame pointers; the program is removed with the folder.
 pub(crate) fn compile(source: &Path, arguments: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join(source.file_stem().unwrap());
@@ -58,7 +58,7 @@ pub(crate) fn compile(source: &Path, arguments: &[&str]) -> (tempfile::TempDir, 
     (folder, program)
 }
 
-/// A child that is killed when the test ends, however it ends.
+/// A child that is killed when the test ends in any way.
 pub(crate) struct Target {
     pub(crate) child: Child,
     pub(crate) output: Option<BufReader<ChildStdout>>,
@@ -108,7 +108,7 @@ impl Sample {
         PythonEnd::from_number(self.fixed.python_end).unwrap()
     }
 
-    /// Native addresses with the way to look them up, leaf first.
+    /// Native addresses with their lookup methods, leaf first.
     pub(crate) fn native(&self) -> Vec<(u64, Lookup)> {
         let mut frames = Vec::new();
         let mut words = self.user.iter().copied();
@@ -137,13 +137,13 @@ impl Sample {
     }
 }
 
-/// What one capture gave.
+/// The result of one capture.
 #[derive(Default)]
 pub(crate) struct CaptureContents {
     pub(crate) samples: Vec<Sample>,
     pub(crate) events: Vec<ProcessEvent>,
     pub(crate) counters: [u64; Counter::ALL.len()],
-    /// Records missing by the gaps in each CPU's numbers.
+    /// Missing records, by gaps in each CPU's sequence numbers.
     pub(crate) gaps: u64,
     pub(crate) records: u64,
     sequences: Sequences,
@@ -173,7 +173,7 @@ impl CaptureContents {
         self.gaps = self.sequences.missing();
     }
 
-    /// Stops the capture and reads until it has reported everything.
+    /// Stops the capture and reads until everything is reported.
     pub(crate) fn finish(&mut self, capture: Capture, messages: Receiver<Message>) {
         self.counters = capture.stop();
         for message in messages {
@@ -203,10 +203,10 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureConfig {
     }
 }
 
-/// Longest wait for anything: many times what the slowest takes on an idle machine.
+/// Timeout: many times the slowest on an idle machine.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
-/// Captures until `done` says so, reading all the while.
+/// Captures and reads until `done` returns true.
 #[track_caller]
 pub(crate) fn capture_until(
     options: CaptureConfig,
@@ -246,7 +246,7 @@ impl Names {
         Self { symbolizer, pid }
     }
 
-    /// Function names, leaf first, inlined ones included; `?` where there is none.
+    /// Function names, leaf first, including inlined ones; `?` for none.
     pub(crate) fn functions(&mut self, sample: &Sample) -> Vec<String> {
         let mut names = Vec::new();
         for (address, lookup) in sample.native() {

@@ -122,7 +122,7 @@ fn a_pass_within_a_node_stands_below_what_made_both() {
 fn what_is_not_certain_stays_where_it_ran() {
     let node = "21 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400";
     for (records, gaps) in [
-        // Its operator was not seen; nobody made it.
+        // Its operator was not recorded, so its creator is unknown.
         (
             "21 call 4 node 7/7 app sequence=9 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
             "attribute forward-unknown 1\n",
@@ -131,14 +131,14 @@ fn what_is_not_certain_stays_where_it_ran() {
             "21 call 4 node 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
             "",
         ),
-        // A record is missing, perhaps of the node that runs.
+        // A record is missing, perhaps of the running node.
         (&format!("{node}\nlose 0 1\n22 sample 7/7 app x! e. back main"), "attribute backward-uncertain 1\n"),
-        // Its beginning may have been missed: no stack without nodes came before it.
+        // Its start may have been missed: no stack without nodes preceded it.
         (
             "28 call 5 node 7/8 app sequence=1 forward-thread=1 stack-pointer=400\n29 sample 7/8 app x! e. run",
             "attribute backward-uncertain 1\n",
         ),
-        // The stack lacks its beginning, so the number of nodes is not known; or whether it is in one at all.
+        // The stack is truncated at the root, so the number of nodes, or whether there is one, is unknown.
         (
             &format!("{node}\n22 sample 7/7 app x! e. gap:no-row native=no-row"),
             "attribute backward-uncertain 1\n",
@@ -174,7 +174,7 @@ fn process_reusing_a_pid_has_its_own_autograd_nodes() {
 
 #[test]
 fn stacks_taken_before_all_probes_attached_close_no_scope() {
-    // The thread may have been in a node, or in a pass within one, whose beginning was not probed yet.
+    // The thread may have been in a node, or in a nested pass, that began before the probe.
     let page = "
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
         12 call 2 node 7/7 app sequence=9 forward-thread=1 stack-pointer=400

@@ -8,10 +8,10 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use proptest::prelude::*;
 
-/// Something that happens to a process.
+/// An event of a process.
 #[derive(Clone, Debug)]
 enum InputEvent {
-    /// A call, its return if it has one, its id and its activity, each after so long; in this process and thread.
+    /// A call, its optional return, its id and its activity, with delays; in this process and thread.
     Launch {
         pid: u32,
         tid: u32,
@@ -21,14 +21,14 @@ enum InputEvent {
         after: [u8; 3],
         took: u16,
     },
-    /// The same, of a copy.
+    /// The same for a copy.
     Copy {
         pid: u32,
         id: Option<u8>,
         after: [u8; 3],
         took: u16,
     },
-    /// An activity that no one launched.
+    /// An activity without a launch.
     Stray {
         pid: u32,
         id: u8,
@@ -50,7 +50,7 @@ enum InputEvent {
     Exit {
         pid: u32,
     },
-    /// Another tool begins to collect, and is handed a record.
+    /// Another tool begins to collect, and receives a record.
     Borrow {
         pid: u32,
     },
@@ -92,7 +92,7 @@ fn input_event() -> impl Strategy<Value = InputEvent> {
     ]
 }
 
-/// The lines of what happens, by their times, and lines that have none.
+/// The timed lines of the events, and the untimed ones.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of input")]
 fn lines(all: &[InputEvent]) -> Vec<(u64, String)> {
     let mut lines = Vec::new();
@@ -180,13 +180,13 @@ fn sum(profile: &Profile, of: fn(&GpuProcess) -> u64) -> u64 {
     profile.gpu.processes.iter().map(of).sum()
 }
 
-/// What must hold at the end, whatever came in.
+/// Invariants at the end, for any input.
 fn check(profile: &Profile) {
     profile.ledger.check(CheckTime::Finished).unwrap();
     let gap = |key| profile.ledger.stage(Stage::Correlate).gaps.count(key);
     let total = |metric| profile.tree.total(metric).sum;
     let (kernels, joined) = (sum(profile, |p| p.kernels), sum(profile, |p| p.joined));
-    // A launch is counted when it is called; a kernel that no one launched, when it is reported.
+    // A launch is counted at its call; a kernel without a launch, at its report.
     assert_eq!(total(Metric::Kernels), sum(profile, |p| p.launches) + kernels - joined);
     let without = gap("launch-without-activity") + gap("launch-without-correlation") + gap("expired");
     let collected = profile.tree.total(Metric::GpuTime).count + profile.tree.total(Metric::CopyTime).count;
@@ -209,7 +209,7 @@ fn run(lines: &[(u64, String)], config: Config) -> Pipeline<NamesInAddresses> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In any order of arrival, with records that are lost, late and damaged, and with hardly any room to wait.
+    /// In any order of arrival, with lost, late and damaged records, and a very small waiting limit.
     #[test]
     fn every_launch_and_its_time_is_attributed_or_explained(
         all in prop::collection::vec(input_event(), 0..120),
@@ -232,7 +232,7 @@ proptest! {
         check(pipeline.profile());
     }
 
-    /// When nothing is lost, every nanosecond that was reported is in the tree, in whatever order the records arrive.
+    /// Without losses, every reported nanosecond is in the tree, in any order of arrival.
     #[test]
     fn every_nanosecond_that_is_told_lands_once(
         all in prop::collection::vec(input_event(), 0..120),
@@ -263,7 +263,7 @@ proptest! {
         prop_assert_eq!(sum(profile, |p| p.launches), launches);
     }
 
-    /// Bytes from another process may be anything: each record is accounted for, and figures never overflow.
+    /// Bytes from another process are untrusted: each record is accounted for, and sums never overflow.
     #[test]
     fn damaged_records_of_calls_are_accounted_for(
         all in prop::collection::vec(input_event_with_another_tool(), 0..80),

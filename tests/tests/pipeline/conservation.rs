@@ -48,7 +48,7 @@ fn config() -> impl Strategy<Value = Config> {
 }
 
 proptest! {
-    // A failure prints its input, which belongs into a test of its own.
+    // A failure prints its input, which belongs into a separate test.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -65,13 +65,13 @@ proptest! {
         profile.ledger.check(CheckTime::Finished).unwrap();
         let in_tree = profile.tree.total(Metric::Samples).sum;
         let kept = profile.ledger.stage(Stage::Attribute).kept;
-        // A damaged record may be the beginning of a wait instead of a sample: it is kept, and adds no sample.
+        // A damaged record may become the start of a wait instead of a sample: it is kept, and adds no sample.
         prop_assert!(in_tree == kept || (in_tree < kept && !damage.is_empty()), "{} of {}", in_tree, kept);
         let accounted = kept + profile.ledger.stage(Stage::Resolve).merged + profile.ledger.lost();
         prop_assert_eq!(accounted, profile.ledger.received());
     }
 
-    /// How input is cut into batches, and how often the pipeline is advanced, changes nothing as long as nothing is
+    /// Batch sizes of the input, and the frequency of advancing the pipeline, change nothing as long as nothing is
     /// late.
     #[test]
     fn batches_do_not_matter(

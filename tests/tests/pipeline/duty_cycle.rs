@@ -220,7 +220,7 @@ fn between_two_turns_operators_are_not_counted() {
     assert_eq!((gaps.count("operator-not-watched"), gaps.count("watched-in-turns")), (1, 2));
 }
 
-/// Lines of a program that does everything at once, each with its time.
+/// Lines of a program that does everything at once, with times.
 fn lines() -> impl Strategy<Value = Vec<String>> {
     let line = prop_oneof![
         Just("call N named 7/7 app text=epoch : ! py:_enter@1 py:main@9"),

@@ -14,7 +14,7 @@ use deepctx_profile::units::Nanos;
 use deepctx_profile::view::Selection;
 use proptest::prelude::*;
 
-/// Folded stacks of every metric of memory, and the gaps of the stage.
+/// Folded stacks of every memory metric, and the gaps of the stage.
 fn reported(profile: &Profile) -> String {
     let mut text = String::new();
     for metric in [Metric::TensorBytes, Metric::TensorReturnedBytes, Metric::PeakBytes, Metric::LiveBytes] {
@@ -183,7 +183,7 @@ fn what_does_not_fit_together_is_counted() {
         ("12 call 3 delete 7/7 app address=65", "attribute tensor-free-unknown 1\n"),
         // Of another process.
         ("12 call 3 delete 8/8 app address=64", "attribute tensor-free-unknown 1\n"),
-        // Nothing, which is given everywhere.
+        // An empty allocation, which has no unique address.
         ("12 call 3 new 7/7 app address=64 bytes=0 : ! f main", ""),
         ("12 call 3 new 7/7 app address=unread bytes=5 : ! f main", "attribute tensor-unreadable 1\n"),
         ("12 call 3 new 7/7 app address=128 bytes=unread : ! f main", "attribute tensor-unreadable 1\n"),
@@ -255,7 +255,7 @@ fn the_course_of_a_device_holds_between_changes() {
     assert_eq!(values(Metric::ReservedBytes), [0, 2048, 2048, 2048, 2048, 4096, 4096, 4096, 4096, 4096]);
 }
 
-/// What a small allocator does: an address, and bytes (0 for a free).
+/// Actions of a small allocator: an address, and bytes (0 for a free).
 fn allocator() -> impl Strategy<Value = Vec<(u8, u16, bool)>> {
     proptest::collection::vec((0u8..12, 0u16..500, any::<bool>()), 1..120)
 }

@@ -2,7 +2,7 @@
 
 use crate::pipeline_support::{check_gaps, check_stacks as check};
 
-/// Thread 7 hands `f` (at 102) to thread 9 twice, which is seen at it.
+/// Thread 7 hands `f` (at 102) to thread 9 twice, which is sampled in it.
 const SETTLED: &str = "
     10 call 1 parallel 7/7 app host-function=102 count=2 : ! mul main
     20 sample 7/9 app f g.st c.clo

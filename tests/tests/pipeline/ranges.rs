@@ -37,7 +37,7 @@ fn a_range_stands_behind_the_function_that_entered_it() {
 
 #[test]
 fn range_entered_by_a_returned_function_belongs_to_its_caller() {
-    // A generator behind `with`: its frame is gone while the range is open.
+    // A generator in a `with` statement: its frame is off the stack while the range is open.
     check(
         &format!(
             "{STEP}
@@ -158,7 +158,7 @@ fn what_a_lost_record_may_have_ended_is_not_believed() {
     check(&lost, "app-7;m.py:main;m.py:train;m.py:work 1");
     check_gaps("attribute", &lost, "attribute range-uncertain 1");
     check_metric(&lost, Metric::RangeTime, "");
-    // The first end is lost: the second one comes when the record is destroyed, at any time.
+    // The first end is lost: the second one comes when the record object is destroyed, at any time.
     let destroyed = format!("{STEP} lose 0 1\n 90 call 3 ends 7/7 app handle=0x40");
     check_metric(&destroyed, Metric::RangeTime, "");
     check_gaps("attribute", &destroyed, "attribute range-uncertain 1");

@@ -20,7 +20,7 @@ const RECORDS: &str = "
     40 sample 7/7 python3 py:train@9 eval main
 ";
 
-/// The fake's description of mappings, as a mapping: its name is the path.
+/// The fake's description of mappings as a mapping: its name is the path.
 fn as_maps(name: &str) -> Maps {
     maps::parse(format!("1000-2000 r-xp 00000000 fe:01 42 /{name}\n").as_bytes(), LineFilter::Executable)
 }

@@ -12,7 +12,7 @@ use deepctx_profile::units::Nanos;
 use deepctx_profile::view::{GroupBy, Selection};
 use proptest::prelude::*;
 
-/// The lines of the tree that have samples, with their stack, root first.
+/// The tree lines with samples, with their stacks, root first.
 fn sampled(profile: &Profile) -> Vec<String> {
     let mut all = Vec::new();
     for metric in Metric::ALL.iter().copied().filter(|metric| metric.name().starts_with("stall:")) {
@@ -149,7 +149,7 @@ fn samples_wait_a_bounded_time_for_their_source_lines() {
         )
     };
     let sample = "20 pc 7 cubin=77 name=1 offset=0x30 reason=4\n21 pc 7 cubin=77 name=1 offset=0x30 reason=4";
-    // Whenever the lines come, as long as they come.
+    // The lines may arrive at any time.
     for records in [
         format!("12 cubin 7 77\n{sample}\nlines 7 77 ok\n"),
         format!("12 cubin 7 77\nadvance 15\nlines 7 77 ok\n{sample}\n"),
@@ -160,7 +160,7 @@ fn samples_wait_a_bounded_time_for_their_source_lines() {
         assert_eq!(sampled(&profile), [at(" (gemm.cu:9)")], "{records}");
         assert!(!losses(&profile).contains("pc-lines-unread"));
     }
-    // Without an answer, too late, or with one that is none.
+    // Without an answer, with a late one, or with an invalid one.
     for records in [
         format!("12 cubin 7 77\n{sample}\n"),
         format!("12 cubin 7 77\n{sample}\nadvance 6000000000\nlines 7 77 ok\n"),
@@ -170,14 +170,14 @@ fn samples_wait_a_bounded_time_for_their_source_lines() {
         assert_eq!(sampled(&profile), [at("")], "{records}");
         assert!(losses(&profile).contains("correlate pc-lines-unread 1"), "{records}{}", losses(&profile));
     }
-    // An image that has none, and a place where the table says that there is none.
+    // An image without lines, and an address that the table marks as having none.
     let profile = with_lines(&format!("{sample}\nlines 7 77 ok\n"));
     assert_eq!(sampled(&profile), [at("")]);
     let profile = with_lines("12 cubin 7 77\n20 pc 7 cubin=77 name=1 offset=0x40 reason=4\nlines 7 77 ok\n");
     assert!(sampled(&profile)[0].ends_with("gemm(float*)+0x40 stall:wait=1"));
 }
 
-/// What happens, with the number of samples that it has.
+/// Events with their sample counts.
 fn happens() -> impl Strategy<Value = (String, u64)> {
     let sample = (0u64..4, 0u64..3, 0u64..200, 0u32..4, 3u32..8, 0u32..1000).prop_map(
         |(cubin, name, offset, id, reason, n)| {

@@ -33,6 +33,6 @@ fn each_record_gives_its_frames_and_others_none() {
     let expect = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(labels, [expect(&["main", "leaf", "futex_w_[k]"]), None, expect(&["main"])]);
     assert_eq!(resolved[0].as_ref().unwrap().waits_for, "futex");
-    // What is known is not asked for twice.
+    // Cached names are not requested again.
     assert_eq!(stacks.symbols().asked["user"], (1, 2));
 }

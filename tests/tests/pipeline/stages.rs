@@ -61,7 +61,7 @@ fn evaluation_loops_are_marked_so_that_views_can_hide_them() {
     assert_eq!(labels, ["eval"]);
 }
 
-/// Records → stacks without the dispatch of frameworks.
+/// Records → stacks without the framework's dispatch.
 fn check_operators(records: &str, expect: &str) {
     let mut pipeline = run(records);
     let profile = pipeline.profile();
@@ -80,7 +80,7 @@ fn operators_nest_and_their_dispatch_is_one_with_them() {
         "10 sample 7/7 app gemm! r.mm v.mm o.mm impl o.relu py:main eval start",
         "app-7;start;m.py:main;aten::relu;impl;aten::mm;gemm 1",
     );
-    // The same operator within itself begins twice.
+    // An operator nested in itself begins twice.
     check_operators("10 sample 7/7 app f! v.mm o.mm r.mm o.mm", "app-7;aten::mm;aten::mm;f 1");
 }
 
@@ -100,7 +100,7 @@ fn failed_walk_adds_a_gap_at_the_root_end() {
     check("10 sample 7/7 app f! g gap:no-row native=no-row", "app-7;[unknown: no-row];g;f 1");
     // The record had no room for the word.
     check("10 sample 7/7 app f! g native=too-many-frames", "app-7;[unknown: too-many-frames];g;f 1");
-    // Python frames behind a gap are further out.
+    // Python frames after a gap are further out.
     check(
         "10 sample 7/7 app f! gap:no-table py:main native=no-table",
         "app-7;m.py:main;[unknown: no-table];f 1",
@@ -114,7 +114,7 @@ fn walk_that_ended_at_code_known_since_says_so() {
         check(&record, stack);
         check_gaps("", &record, gaps);
     };
-    // Code with a name, and generated code without one, have a mapping by now.
+    // Named code, and generated code without a name, have a mapping by now.
     check("f! g gap:no-mapping", "app-7;[unknown: code-too-new];g;f 1", "resolve code-too-new 1");
     check("f! g", "app-7;[unknown: code-too-new];g;f 1", "resolve code-too-new 1");
     check(
@@ -122,7 +122,7 @@ fn walk_that_ended_at_code_known_since_says_so() {
         "app-7;m.py:main;[unknown: code-too-new];[unknown: jit-of-test] 1",
         "resolve code-too-new 1\nresolve jit-of-test 1",
     );
-    // Whatever came before, what the walk stopped at has none.
+    // Where the walk stopped, there is no mapping, whatever preceded.
     check(
         "f! ?strip gap:no-mapping",
         "app-7;[unknown: no-mapping];[unknown: stripped];f 1",
@@ -247,7 +247,7 @@ fn mappings_read_soon_after_a_sample_still_name_it() {
         advance 200
     ";
     let mut pipeline = run_with(records, Config { mapping_lookahead_ns: 100, ..config() });
-    // The fake counts a reading from its own time on; what matters is that it was known before the sample was used.
+    // The fake counts a reading from its own time on; it must precede the use of the sample.
     assert_eq!(pipeline.symbols().asked["user"].0, 1);
     assert!(folded(pipeline.profile()).starts_with("app-7;"));
 }
@@ -303,7 +303,7 @@ fn waiting_bytes_are_bounded_too() {
     assert_eq!(folded(pipeline.profile()), "app-7;j;i;h;g;f 100\n");
 }
 
-/// Time off the CPU of a page, by context.
+/// Off-CPU time of a page, by context.
 fn off_cpu(page: &str) -> String {
     let mut pipeline = run(page);
     let mut text = String::new();
@@ -335,7 +335,7 @@ fn off_cpu_wait_lasts_until_the_thread_runs_again() {
     );
     check("25 wake 7/7 app since 10", "[off-cpu: stack lost] 15 in 1\n");
     check("25 wake 7/7 app since 10 1", "[off-cpu: stack not taken: rate limit] 15 in 1\n");
-    // Still waiting when the capture, or the process, ends.
+    // Still waiting when the capture or the process ends.
     check("10 block 7/7 app f! main\n60 sample 8/8 app g!", "main;f;[off-cpu: blocked] 50 in 1\n");
     check("10 block 7/7 app f! main\n40 exit 7\n60 sample 8/8 app g!", "main;f;[off-cpu: blocked] 30 in 1\n");
     // The thread runs, but its return to the CPU was not recorded.

@@ -71,7 +71,7 @@ fn thunk_of_another_thread_or_kind_is_not_matched() {
 
 #[test]
 fn loop_thunk_is_named_once_the_other_must_have_ended() {
-    // The second begins further down: the first may go on around it. A whole stack outside of both ends them.
+    // The second begins further down: the first may still enclose it. A complete stack outside of both ends them.
     let two = "
         10 call 1 t.While 7/7 app text=while.1 unit=jit_f stack-pointer=100
         20 call 2 t.While 7/7 app text=while.2 unit=jit_f stack-pointer=50";

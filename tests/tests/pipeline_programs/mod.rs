@@ -14,23 +14,23 @@ use proptest::prelude::*;
 
 use super::pipeline_support::{folded, folded_as, run};
 
-/// What a thread does next, if it can.
+/// A thread's next action, if possible.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// An operator makes a node.
+    /// An operator creates a node.
     Make,
     /// A backward pass begins.
     Pass,
-    /// A node of it begins: this one of all that were made. Any node before it is over.
+    /// One of the created nodes begins in the pass. Any earlier node has ended.
     Node(prop::sample::Index),
-    /// One that no operator made.
+    /// A node without an operator begins.
     Accumulate,
     /// The innermost node, or else the innermost pass, ends.
     End,
     Sample,
 }
 
-/// One of them, of a thread; whether its record is lost, and whether its stack lacks its beginning.
+/// An action of a thread; whether its record is lost, and whether its stack is truncated at the root.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     thread: usize,
@@ -39,7 +39,7 @@ struct Event {
     cut: bool,
 }
 
-/// A program, and when its probes are placed: the number of the event before which each comes.
+/// A program, and the event numbers before which its probes are attached.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     events: Vec<Event>,
@@ -50,7 +50,7 @@ pub(crate) struct Program {
 
 const THREADS: usize = 3;
 
-/// Programs of every kind: half of them lose nothing, and half are watched from their beginning on.
+/// Programs of every kind: half of them lose nothing, and half are captured from the start.
 pub(crate) fn programs() -> impl Strategy<Value = Program> {
     let action = prop_oneof![
         4 => Just(Action::Make),
@@ -75,7 +75,7 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
     })
 }
 
-/// A node that was made, by a function called `m` and its number among all, within the node of that other one.
+/// A created node, from a function named `m` plus its number, within the other node.
 #[derive(Clone, Copy, Debug)]
 struct GeneratedNode {
     thread: usize,
@@ -83,28 +83,28 @@ struct GeneratedNode {
     within: Option<usize>,
 }
 
-/// What a thread is in, innermost last.
+/// A nesting level of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Pass { stack_pointer: u64 },
     Node { made: Option<usize> },
 }
 
-/// A run of a program: the page of its records, and what is true.
+/// A run of a program: the page of its records, and the ground truth.
 #[derive(Debug, Default)]
 struct Run {
     page: String,
     made: Vec<GeneratedNode>,
     levels: [Vec<Level>; THREADS],
     sequences: [u64; THREADS],
-    /// Nodes that begin and whose record comes, with and without an operator.
+    /// Nodes whose start is recorded, with and without an operator.
     began: [u64; 2],
     calls: u64,
     lost: bool,
 }
 
 impl Run {
-    /// The frames of a thread, leaf first, that stand for what it is in.
+    /// The frames for a thread's nesting, leaf first.
     fn frames(&self, thread: usize) -> String {
         let mut frames = String::from("main");
         for level in &self.levels[thread] {
@@ -115,7 +115,7 @@ impl Run {
         frames
     }
 
-    /// The innermost node that a thread is in.
+    /// The innermost node of a thread.
     fn node(&self, thread: usize) -> Option<usize> {
         let made = |level: &Level| match level {
             Level::Node { made } => Some(*made),
@@ -203,11 +203,11 @@ impl Run {
     }
 }
 
-/// Runs a program, and compares what its records say with what is true.
+/// Runs a program, and compares the pipeline's result with the ground truth.
 #[track_caller]
 pub(crate) fn check(program: &Program) {
     let mut of = Run::default();
-    // Probes are known before their records.
+    // Probes precede their records.
     of.page += "1 call 0 made 7/9 app sequence=0 forward-thread=99 : ! o.mm main\n";
     for (at, event) in program.events.iter().enumerate() {
         of.happens(at, *event, program);
@@ -218,7 +218,7 @@ pub(crate) fn check(program: &Program) {
     let gaps = &profile.ledger.stage(Stage::Attribute).gaps;
     let counted = |key: &str| gaps.count(key);
 
-    // Each node once: below its operator, or for a reason.
+    // Each node once: below its operator, or with a reason.
     let calls = folded_as(profile, Selection { interpreter: true, ..Selection::of(Metric::Calls) });
     let (mut paired, mut misplaced, mut unsure) = (0, 0, 0);
     for line in calls.lines() {
@@ -261,8 +261,8 @@ pub(crate) fn check(program: &Program) {
     }
 }
 
-/// Whether the operator at the end of a stack stands below the node that it ran in. `None` of one that ran in a node
-/// which no operator made: where it stands is right, but that may not be certain.
+/// Whether the operator at the end of a stack is below the node that it ran in. `None` for an operator in a node
+/// without a creator: its place is right, but may not be certain.
 fn is_right(stack: &str, of: &Run) -> Option<bool> {
     let number =
         |stack: &str| stack.strip_suffix(";aten::mm").unwrap().rsplit_once(";m").unwrap().1.to_owned();
@@ -277,7 +277,7 @@ fn is_right(stack: &str, of: &Run) -> Option<bool> {
         (within, below) => {
             assert!(below.is_none(), "{stack} in {of:?}");
             let in_node = before.contains("evaluate_function");
-            // A stack that lacks its beginning may be in a node or not.
+            // A truncated stack may be in a node or not.
             (within.is_some() || !in_node).then(|| within.is_none() && before.contains("main"))
         }
     }

@@ -17,7 +17,7 @@ use deepctx_uprobes::rows;
 
 use super::{address, header, python_words};
 
-/// What a page has said of probes and calls so far.
+/// Probes and calls of a page so far.
 #[derive(Default)]
 pub(super) struct Calls {
     sites: Vec<SiteInfo>,
@@ -44,7 +44,7 @@ fn options<'a>(words: &[&'a str]) -> BTreeMap<&'a str, &'a str> {
 }
 
 impl Calls {
-    /// The probe of a function of the catalogue, and whether it is new.
+    /// The probe of a catalogue function, and whether it is new.
     fn site(&mut self, symbol: &str) -> (u32, bool) {
         let symbol = &*match symbol.strip_prefix("t.") {
             Some(class) => {
@@ -69,7 +69,7 @@ impl Calls {
         (site, true)
     }
 
-    /// Takes a line; gives the probe that it needs, when it is new. `None` when it is no such line.
+    /// Parses a line; returns the probe that it needs, if new. `None` for other kinds of lines.
     #[expect(clippy::too_many_lines, reason = "one match with an arm for each line of the notation")]
     pub(super) fn line(
         &mut self,
@@ -215,7 +215,7 @@ impl Calls {
         let cut = frames.last().is_some_and(|word| *word == "gap:no-row");
         let native_end = if cut { WalkEnd::NoRow } else { WalkEnd::Complete } as u8;
         let user: Vec<u64> = match frames {
-            // The stack is not wanted, or limited.
+            // The stack was not requested, or was limited.
             [] | [_] => Vec::new(),
             [_, _, callers @ ..] => std::iter::once(word::tagged(word::EXACT, address("?jit")))
                 .chain(callers.iter().flat_map(|name| match python_words(name) {
@@ -240,7 +240,7 @@ impl Calls {
     }
 }
 
-/// Probes that are not in the catalogue, since their arguments are found in the file.
+/// Probes outside of the catalogue, whose arguments are located in the file.
 fn located_probe(symbol: &str) -> Option<SiteInfo> {
     use Role::{Address, Bytes, Device, ForwardThread, Handle, Name, PackedDevice, Sequence, StackPointer};
     let mut family = Family::Torch;
@@ -295,7 +295,7 @@ fn message(numbers: &mut BTreeMap<u16, u64>, time: u64, pid: &str, what: u16, va
     Message { header: header(numbers, time, 0), pid, tid, what, flags: 0, bytes: 0, values }
 }
 
-/// A record as CUPTI lays it out (`userspace/pipeline/tests/fixtures/cupti_records.tsv`), and its name.
+/// A record in CUPTI's layout (`userspace/pipeline/tests/fixtures/cupti_records.tsv`), and its name.
 fn record<'a>(what: &str, rest: &[&'a str]) -> (Vec<u8>, &'a str) {
     let mut bytes = vec![0; 160];
     let mut put = |at: usize, size: usize, value: u64| {

@@ -68,16 +68,16 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
 use deepctx_storage::export::folded;
 
-/// What a page of notation says.
+/// A step of a page.
 #[derive(Debug)]
 pub(crate) enum ReplayStep {
     /// Input for the pipeline.
     Feed(Input<String>),
-    /// Use what is not younger.
+    /// Use records up to this time.
     Advance(u64),
 }
 
-/// A name as an address.
+/// A name encoded as an address.
 pub(crate) fn address(name: &str) -> u64 {
     assert!(name.len() <= 7 && name.is_ascii(), "{name} is too long to be an address");
     name.bytes().fold(0, |address, byte| address << 8 | u64::from(byte))
@@ -87,7 +87,7 @@ fn name(address: u64) -> String {
     address.to_be_bytes().iter().filter(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
 }
 
-/// The function of a framework that a short name with a letter before it stands for.
+/// The framework function for a short name with a prefix letter.
 fn of_framework(short: &str) -> Option<String> {
     let (letter, operator) = short.split_once('.')?;
     Some(match letter {
@@ -102,7 +102,7 @@ fn of_framework(short: &str) -> Option<String> {
     })
 }
 
-/// Reads a page.
+/// Parses a page.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each line of the notation")]
 pub(crate) fn steps(page: &str) -> Vec<ReplayStep> {
     let mut steps = Vec::new();
@@ -186,7 +186,7 @@ pub(crate) fn steps(page: &str) -> Vec<ReplayStep> {
                 );
             }
             _ => match calls.line(&mut batch, &mut numbers, &words) {
-                // Probes are known before their records.
+                // Probes precede their records.
                 Some(Some(site)) => steps.push(ReplayStep::Feed(Input::Sites(vec![site]))),
                 Some(None) => {}
                 None => panic!("not in the notation: {line}"),
@@ -205,13 +205,13 @@ fn header(numbers: &mut BTreeMap<u16, u64>, time_ns: u64, cpu: u16) -> RecordHea
     RecordHeader { cpu, sequence: *sequence, time_ns, ..RecordHeader::default() }
 }
 
-/// The end of a Python walk by its key, without the prefix that all of them share.
+/// The end of a Python walk by its key, without the common prefix.
 fn python_end(key: &str) -> PythonEnd {
     let found = PythonEnd::ALL.iter().find(|end| end.key().strip_prefix("python-") == Some(key));
     *found.expect("an end of a Python walk")
 }
 
-/// The same of a kernel walk.
+/// The same for a kernel walk.
 fn kernel_end(key: &str) -> KernelEnd {
     let found = KernelEnd::ALL.iter().find(|end| end.key().strip_prefix("kernel-stack-") == Some(key));
     *found.expect("an end of a kernel walk")
@@ -283,14 +283,14 @@ fn sample(
     encode::sample(batch, &fixed, &kernel, &user);
 }
 
-/// Symbols that read names out of addresses, and count what they were asked.
+/// Symbols that decode names from addresses and count requests.
 #[derive(Debug, Default)]
 pub(crate) struct NamesInAddresses {
     versions: BTreeMap<u32, Vec<(u64, SpaceId, String, String)>>,
     suffixes: Vec<String>,
-    /// Calls and addresses of each kind of question.
+    /// Calls and addresses of each kind of request.
     pub(crate) asked: BTreeMap<&'static str, (usize, usize)>,
-    /// When set, questions go unanswered.
+    /// If set, requests go unanswered.
     pub(crate) silent: bool,
 }
 
@@ -430,14 +430,14 @@ impl Symbols for NamesInAddresses {
     }
 }
 
-/// The words of `py:step@3`; `None` of any other.
+/// The words of `py:step@3`; `None` for any other text.
 pub(crate) fn python_words(text: &str) -> Option<[u64; 2]> {
     let function = text.strip_prefix("py:")?;
     let (function, line) = function.split_once('@').unwrap_or((function, "0"));
     Some([word::tagged(word::PYTHON, address(function)), word::python_detail(0, line.parse().unwrap())])
 }
 
-/// A pipeline without lookahead, so that the times on a page mean what they say.
+/// A pipeline without lookahead, so that times on a page are exact.
 pub(crate) fn config() -> Config {
     Config { mapping_lookahead_ns: 0, ..Config::default() }
 }
@@ -479,7 +479,7 @@ pub(crate) fn check_gaps(stage: &str, records: &str, expect: &str) {
     pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
 }
 
-/// Feeds a page whose records were damaged: at each of these places a byte is another. The ledger adds up after each
+/// Feeds a page with damaged records: at each of these positions a byte is changed. The ledger must add up after each
 /// step.
 pub(crate) fn feed_damaged(
     pipeline: &mut Pipeline<NamesInAddresses>,
@@ -502,12 +502,12 @@ pub(crate) fn feed_damaged(
     }
 }
 
-/// Folded stacks of a profile, by samples, every frame shown.
+/// Folded stacks of a profile by samples, with every frame.
 pub(crate) fn folded(profile: &Profile) -> String {
     folded_as(profile, Selection { interpreter: true, ..Selection::of(Metric::Samples) })
 }
 
-/// Folded stacks as a selection shows them.
+/// Folded stacks of a selection.
 pub(crate) fn folded_as(profile: &Profile, selection: Selection) -> String {
     let mut out = Vec::new();
     folded::write(profile, &selection, &mut out).unwrap();
@@ -524,7 +524,7 @@ pub(crate) fn losses(profile: &Profile) -> String {
         .collect()
 }
 
-/// Text without the margin of the source file.
+/// Text without the source file's indentation.
 pub(crate) fn page(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }

@@ -10,11 +10,11 @@ use deepctx_symbolizer::python::task_fields::PublishedOffsets;
 
 /// The oldest `3.n` whose tasks are read.
 const OLDEST_MINOR: u8 = 11;
-/// The oldest `3.n` whose asyncio says where it keeps its fields.
+/// The oldest `3.n` whose asyncio publishes its field offsets.
 const STATES_FROM_MINOR: u8 = 14;
 const CONTEXT: &[&str] = &["--probe", "async"];
 
-/// What stands between the event loop and the functions of the task, and those.
+/// The frames between the event loop and the task's functions, and the functions.
 fn parts(frames: &[String]) -> Option<(&[String], &[String])> {
     let called = 1 + frames.iter().rposition(|frame| frame.starts_with("events.py:Handle._run:"))?;
     let rest = frames.get(called..)?;
@@ -39,7 +39,7 @@ fn check(python: &Python) {
             (chain.join(";"), said["leaf"].as_str().unwrap().to_owned())
         })
         .collect();
-    // Until each was seen, and most after each task was read for the first time.
+    // Until each was sampled, mostly after each task was first read.
     let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
         let seen = ObservedChains::of(stacks, &expected);
         let is_enough = seen.equal.len() == expected.len() && seen.labelled < seen.equal();
@@ -54,11 +54,11 @@ fn check(python: &Python) {
 /// Samples of tasks.
 #[derive(Default)]
 struct ObservedChains<'e> {
-    /// With a chain that the program has, by what it is of.
+    /// With one of the program's chains, by their ids.
     equal: BTreeMap<&'e str, u64>,
-    /// Those that say that something is missing.
+    /// Marked as incomplete.
     labelled: u64,
-    /// Another chain.
+    /// A chain that the program does not have.
     wrong: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl<'e> ObservedChains<'e> {
         let mut seen = Self::default();
         for (frames, count) in stacks {
             let Some((chain, own)) = parts(frames) else { continue };
-            // The loop's own work, before and after that of a task.
+            // The loop's own work, before and after a task's.
             if !own.iter().any(|frame| frame.starts_with("python_async.py:spin:")) {
                 continue;
             }
@@ -105,7 +105,7 @@ fn published_asyncio_offsets_are_found_and_match_the_table() {
         let (interpreter, memory, _) = target.attach();
         let stated = PublishedOffsets::of_process(&*memory, interpreter.runtime);
         let stated = stated.unwrap_or_else(|| panic!("{}: nothing is stated that can be so", python.name));
-        // One that differs would be believed; then the table is out of date.
+        // A mismatch would be trusted; then the table is out of date.
         assert_eq!(
             stated.matches_table(&*memory, interpreter.layout),
             Some(true),
@@ -141,8 +141,8 @@ fn task_is_not_named_after_another_that_replaced_it() {
             }
         }
         row(&python.name, "tasks that take turns", 1, compared, equal, labelled);
-        // Their coroutines and tasks share addresses and everything in them. Names are believed after many readings,
-        // and none of an address at which two were met.
+        // Their coroutines and tasks share addresses and contents. Names are trusted after many readings, and never for
+        // an address at which two were found.
         assert!(wrong == 0, "{}: {wrong} of {compared} under another's name", python.name);
         assert!(compared > 20, "{}: {compared}", python.name);
     }
@@ -150,7 +150,7 @@ fn task_is_not_named_after_another_that_replaced_it() {
 
 #[test]
 fn generators_are_no_coroutines_of_tasks() {
-    /// A generator expression in a plain function, called by a task; each is a new object, and soon ended.
+    /// A generator expression in a plain function, called by a task; each is a new short-lived object.
     const PROGRAM: &str = "
 import asyncio
 def total():
@@ -177,7 +177,7 @@ asyncio.run(main())
         let all = stacks.iter().filter(|(frames, _)| frames.iter().any(|frame| frame.contains("<genexpr>")));
         all.filter(|(frames, _)| frames.join(";").contains(part)).map(|(_, count)| count).sum()
     };
-    // Names are believed after some readings.
+    // Names are trusted after several readings.
     let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
         let generators = of(stacks, "");
         generators > 300 && of(stacks, "[task worker]") * 2 > generators

@@ -10,14 +10,14 @@ use crate::support::{
     ways, workload,
 };
 
-/// Python frames that a sample surely has room for; deeper stacks keep those nearest to the leaf.
+/// Python frames that always fit into a sample; deeper stacks keep those nearest to the leaf.
 const FRAMES_RECORDED: usize = 500;
-/// The root of the main thread, which may still be announcing the others: it is none of those that stay in place.
+/// The root of the main thread, which may still be announcing the others and does not stay in place.
 const MAIN_THREAD: &str = "python_chains.py:<module>:";
-/// Of so many samples one may say that frames are missing; it must not show wrong ones.
+/// One in this many samples may be marked as incomplete; none may be wrong.
 const LABELLED_AT_MOST: u64 = 200;
 
-/// Root first, as folded stacks have it: `file:function:line` joined by semicolons.
+/// Root first, as in folded stacks: `file:function:line` joined by semicolons.
 fn folded<'v>(frames: impl DoubleEndedIterator<Item = &'v Value>) -> String {
     let text = |frame: &Value, key: &str| frame[key].as_str().unwrap().replace(';', ":");
     let frame = |frame: &Value| {
@@ -33,27 +33,27 @@ fn frames_of<'v>(scenario: &'v Value, key: &str) -> &'v [Value] {
     scenario[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The threads of a program by their stacks.
+/// The threads of a program by stack.
 type Threads = HashMap<String, Thread>;
 
 struct Thread {
     scenario: String,
-    /// It computes all the time. One that sleeps may be seen when the program was stopped and goes on.
+    /// It always computes. A sleeping one may be sampled when a stopped program continues.
     spins: bool,
 }
 
-/// What was seen of a program.
+/// Samples of a program.
 #[derive(Default)]
 struct ObservedStacks<'e> {
-    /// Samples of each scenario that spins and that were equal.
+    /// Correct samples of each spinning scenario.
     equal: HashMap<&'e str, u64>,
-    /// Those that say that frames are missing.
+    /// Samples marked as incomplete.
     labelled: u64,
     /// The last of them.
     last_gap: Option<String>,
     /// A stack that no thread has.
     wrong: Option<String>,
-    /// Stacks without a Python frame: idle threads of numpy's BLAS run for a moment when a stopped program continues.
+    /// Stacks without Python frames: idle threads of numpy's BLAS run briefly when a stopped program continues.
     foreign: u64,
 }
 
@@ -79,7 +79,7 @@ impl<'e> ObservedStacks<'e> {
         }
         let stack = frames.join(";");
         let deep = frames.len() >= FRAMES_RECORDED;
-        // A stack that was cut at its root keeps the frames nearest to the leaf, on a frame's border.
+        // A stack truncated at the root keeps the frames nearest to the leaf, at a frame boundary.
         let found = expected.get(&stack).or_else(|| {
             let cut = expected.iter().find(|(chain, _)| deep && chain.ends_with(&format!(";{stack}")));
             cut.map(|(_, thread)| thread)
@@ -96,8 +96,8 @@ impl<'e> ObservedStacks<'e> {
     }
 }
 
-/// Captures the program until each of its threads was seen: the interpreter's lock is not fair, and on a busy machine a
-/// thread may wait for seconds.
+/// Captures the program until each of its threads was sampled: the interpreter's lock is not fair, and on a busy
+/// machine a thread may wait for seconds.
 fn check<'e>(
     python: &Python,
     pid: u32,
@@ -126,7 +126,7 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
     println!(
         "| interpreter                      | scenarios                |   n | stacks |  equal | gaps |"
     );
-    // One at a time: the threads of each must all have their turn.
+    // One at a time, so that all threads of each get CPU time.
     for python in &pythons() {
         let (target, scenarios): (Target, Vec<Value>) = chains(python);
         let thread = |of: &Value| {
@@ -153,8 +153,8 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
     }
 }
 
-/// Up to 3.11, the frames of the interpreter that called the sub-interpreter are known too; later only those of the one
-/// that runs, and a label stands where the others are.
+/// Up to 3.11, the frames of the interpreter that called the sub-interpreter are known too; later only those of the
+/// running one, with a label in place of the others.
 #[test]
 fn a_sub_interpreter_shows_its_own_frames() {
     if !can_capture() {

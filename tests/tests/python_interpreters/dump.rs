@@ -18,8 +18,7 @@ fn expected(scenario: &Value) -> Vec<FrameLine> {
     scenario["frames"].as_array().unwrap().iter().map(|frame| place(frame, "qualname")).collect()
 }
 
-/// The Python frames of a thread of a dump, without those that await a task, which stand between the names of two
-/// tasks.
+/// The Python frames of a dumped thread, without await frames, which are between the names of two tasks.
 fn dumped(thread: &Value) -> Vec<FrameLine> {
     let frames = thread["frames"].as_array().unwrap().iter().filter(|frame| frame["kind"] == "python");
     let mut awaits = false;
@@ -39,7 +38,7 @@ fn is_labelled(thread: &Value) -> bool {
     !thread["no_stack"].is_null() || frames.iter().any(|frame| frame["kind"] == "unknown")
 }
 
-/// Nothing is stopped: most threads wait for the lock of the interpreter, one runs, some sleep.
+/// Nothing is stopped: most threads wait for the interpreter lock, one runs, some sleep.
 #[test]
 fn a_dump_shows_threads_as_the_program_itself_does() {
     if !can_capture() {
@@ -55,7 +54,7 @@ fn a_dump_shows_threads_as_the_program_itself_does() {
         for scenario in scenarios.iter().filter(|scenario| scenario["tid"] != 0) {
             let thread = threads.iter().find(|thread| thread["tid"] == scenario["tid"]).unwrap();
             let name = scenario["scenario"].as_str().unwrap();
-            // It shows what it knows of the interpreter that called it, too.
+            // It also shows what it knows of the calling interpreter.
             if is_labelled(thread) || !scenario["outer"].is_null() {
                 labelled += 1;
                 continue;

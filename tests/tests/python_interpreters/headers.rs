@@ -7,8 +7,8 @@ use crate::support::pythons;
 use deepctx_common::python::NO_FIELD;
 use deepctx_symbolizer::python::Layout;
 
-/// Folders of headers: those of the interpreters that have them, and those in `DEEPCTX_PYTHON_HEADERS` (separated by
-/// colons, each with its `patchlevel.h`).
+/// Header folders: those of interpreters that have them, and those in `DEEPCTX_PYTHON_HEADERS` (separated by colons,
+/// each with its `patchlevel.h`).
 fn headers() -> Vec<PathBuf> {
     let program = "import sysconfig; print(sysconfig.get_paths()['include'])";
     let of = |python: crate::support::Python| {
@@ -24,14 +24,14 @@ fn headers() -> Vec<PathBuf> {
         .collect()
 }
 
-/// What the compiler says of the headers: names and offsets. With `define`, as if the interpreter were built so.
+/// Names and offsets by the compiler. With `define`, as if the interpreter were built with it.
 fn compiled(folder: &Path, define: Option<&str>) -> Vec<(String, u64)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_interpreters/offsets.c");
     let scratch = tempfile::tempdir().unwrap();
     let binary = scratch.path().join("offsets");
     let mut compiler = Command::new("cc");
     compiler.arg("-w").arg("-I").arg(folder).arg("-I").arg(folder.join("internal"));
-    // Debian keeps pyconfig.h in a folder of the architecture, which the common one includes.
+    // Debian's architecture folder of pyconfig.h, which the common one includes.
     compiler.arg("-I").arg(folder.parent().unwrap());
     compiler.args(define.map(|name| format!("-D{name}=1"))).arg("-o").arg(&binary).arg(source);
     assert!(compiler.status().unwrap().success(), "{}", folder.display());
@@ -49,7 +49,7 @@ fn minor_of(folder: &Path) -> u8 {
     line.split_whitespace().nth(2).unwrap().parse().unwrap()
 }
 
-/// What the table says, under the names of `offsets.c`. Fields that the version lacks are left out.
+/// The table's values, under the names of `offsets.c`. Fields that the version lacks are skipped.
 fn stated(layout: &Layout) -> Vec<(String, u64)> {
     let (k, u) = (&layout.kernel, &layout.user);
     let sentinel = k.entry_rule == deepctx_common::python::entry_rule::SENTINEL;
@@ -122,7 +122,7 @@ fn every_layout_agrees_with_the_headers_of_its_version() {
     }
     for folder in found {
         check(&folder, false);
-        // The same headers describe the free-threaded build; only a definition of its configuration differs.
+        // The same headers describe the free-threaded build; only a configuration macro differs.
         if minor_of(&folder) >= 13 {
             check(&folder, true);
         }

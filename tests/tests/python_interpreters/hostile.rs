@@ -8,13 +8,13 @@ use deepctx_symbolizer::python::{Interpreter, Module, NoInterpreter, locate, loc
 
 use crate::support::{Python, Target, pythons};
 
-/// A generator of the splitmix family: the tests need the same garbage each time, not good garbage.
+/// A splitmix-style generator: the tests need reproducible garbage, not good randomness.
 fn garbage(seed: u64) -> u64 {
     let mixed = (seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) ^ mixed >> 32
 }
 
-/// Memory of which each word is garbage, some of it unreadable.
+/// Memory in which each word is garbage, partly unreadable.
 struct Garbage(u64);
 
 impl TargetMemory for Garbage {
@@ -33,7 +33,7 @@ fn is_program(path: &str) -> bool {
     path.contains("bin/python") || path.ends_with("/python")
 }
 
-/// The mappings of a process that hold its interpreter and its libc, with their files.
+/// A process's mappings of its interpreter and libc, with their files.
 fn files(target: &Target) -> Vec<(Mapping, Vec<u8>)> {
     let mappings = maps::read(target.pid(), LineFilter::Executable).unwrap().mappings;
     let wanted = |mapping: &Mapping| {
@@ -85,7 +85,7 @@ fn a_damaged_file_gives_a_reason_or_a_bounded_answer() {
     for round in 0..300_u64 {
         let file = (garbage(round) % files.len() as u64) as usize;
         let bytes = &mut files[file].1;
-        // Where headers and tables are: the beginning, and the section headers at the end; now and then anywhere.
+        // Headers and tables are at the beginning, section headers at the end; sometimes anywhere.
         let range = match round % 3 {
             0 => 0..0x400,
             1 => bytes.len() - 0x1000..bytes.len(),
@@ -123,7 +123,7 @@ fn future_version_is_reported_and_not_guessed() {
     let python = pythons().into_iter().find(|python| python.minor >= 11).unwrap();
     let (_target, memory, mut files) = process(&python);
     let version = ask(&memory, &files).unwrap().version;
-    // `PY_VERSION_HEX` of a final release, wherever it stands.
+    // `PY_VERSION_HEX` of a final release, wherever it is.
     let now = [0xf0, version[2], version[1], version[0]];
     for (_, bytes) in &mut files {
         while let Some(at) = bytes.windows(4).position(|window| window == now) {
@@ -133,7 +133,7 @@ fn future_version_is_reported_and_not_guessed() {
     assert_eq!(ask(&memory, &files).err(), Some(NoInterpreter::UnsupportedVersion(3, 99)));
 }
 
-/// Memory of a process in which what the interpreter says of itself is something else.
+/// Process memory in which the interpreter's own description is altered.
 struct AlteredMemory<'m> {
     memory: &'m ProcessMemory,
     at: u64,
@@ -159,7 +159,7 @@ fn a_build_that_describes_another_layout_is_not_walked() {
             |at: u64, byte: u8| ask(&AlteredMemory { memory: &memory, at: runtime + at, byte }, &files).err();
         assert_eq!(ask_with(0, b'y'), Some(NoInterpreter::NoDebugOffsets), "{}: cookie", python.name);
         assert_eq!(ask_with(10, 99), Some(NoInterpreter::NoDebugOffsets), "{}: version", python.name);
-        // Where it says that a thread state keeps its current frame.
+        // The stated offset of a thread state's current frame.
         let place = if python.minor == 13 { 184 } else { 208 };
         let differs = ask_with(place, 1);
         assert!(matches!(differs, Some(NoInterpreter::LayoutDiffers { .. })), "{}: {differs:?}", python.name);

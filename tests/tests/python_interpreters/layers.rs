@@ -9,8 +9,7 @@ use crate::support::{Python, Stacks, Target, captured, for_each, programs, row, 
 
 const CONTEXT: &[&str] = &["--probe", "modules"];
 
-/// What is a layer among the frames of a stack: everything that is neither a Python function nor the thread's
-/// beginning.
+/// The layers among a stack's frames: all that are neither Python functions nor the start of the thread.
 fn layers(frames: &[String]) -> Vec<String> {
     let is_layer = |frame: &&String| {
         !frame.contains(".py:")
@@ -21,7 +20,7 @@ fn layers(frames: &[String]) -> Vec<String> {
     frames.iter().filter(is_layer).cloned().collect()
 }
 
-/// The function that spins for one place and no other.
+/// The function that spins for exactly one place.
 fn leaf(frames: &[String]) -> Option<String> {
     let frame = frames.iter().rev().find_map(|frame| frame.strip_prefix("<string>:"))?;
     Some(frame.split(':').next()?.to_owned())
@@ -42,7 +41,7 @@ fn check(python: &Python, plain: bool) {
         })
         .collect();
     assert!(said.len() > 12, "{}: {said:?}", python.name);
-    // Until each was seen, and most after the function was known that calls modules.
+    // Until each was sampled, mostly after the function that calls modules was found.
     let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
         let seen = ObservedLayers::of(stacks, &said);
         !seen.other.is_empty() || (seen.equal.len() == said.len() && seen.before < seen.equal())
@@ -56,11 +55,11 @@ fn check(python: &Python, plain: bool) {
 /// Samples of the program.
 #[derive(Default)]
 struct ObservedLayers {
-    /// With the layers that the program has there, by their function.
+    /// With the program's layers, by function.
     equal: BTreeMap<String, u64>,
-    /// Without layers: the function was not known yet that calls modules.
+    /// Without layers: the function that calls modules was not found yet.
     before: u64,
-    /// With others, by their function.
+    /// With other layers, by function.
     other: BTreeMap<(String, Vec<String>), u64>,
 }
 
@@ -94,6 +93,6 @@ fn layer_frames_match_the_modules_the_program_runs() {
     for_each(&programs(), |python| {
         check(python, false);
     });
-    // One is enough: what differs is the name of a function.
+    // One is enough: only the name of a function differs.
     check(&programs()[0], true);
 }

@@ -12,10 +12,10 @@ use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, NO_INSTRUCTION, belongs_to_thread, chain, read_frame, thread_state};
 use serde_json::Value;
 
-/// Most frames that are followed: more than any scenario has.
+/// Maximum number of followed frames, more than any scenario has.
 const FRAMES_MAX: usize = 2000;
 
-/// The target's memory, as the walker of the kernel programs wants it.
+/// The target's memory in the form that the kernel programs' walker needs.
 struct Words<'a>(&'a dyn TargetMemory);
 
 impl Memory for Words<'_> {
@@ -29,7 +29,7 @@ impl Memory for Words<'_> {
     }
 }
 
-/// The Python frames of the thread whose `pthread_self` is `thread`, leaf first, with the walker's own steps.
+/// The Python frames of the thread with this `pthread_self`, leaf first, by the walker's own steps.
 fn walk(
     pid: u32,
     thread: u64,

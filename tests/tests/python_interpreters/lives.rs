@@ -11,8 +11,8 @@ use crate::support::{
     Python, Stacks, Target, broken, captured, for_each, labelled, row, stacks, total, versions, workload,
 };
 
-/// Records an interpreter that is killed when it was seen; stacks of its workload that were compared, those that were
-/// right, and gaps.
+/// Records an interpreter that is killed once sampled; returns the compared stacks of its workload, the correct ones,
+/// and gaps.
 fn killed(python: &Python, calls: &Calls) -> (u64, u64, u64) {
     let mut target = Target::start(python, &[&workload("python_moving.py")]);
     target.lines_until_ready();
@@ -27,7 +27,7 @@ fn killed(python: &Python, calls: &Calls) -> (u64, u64, u64) {
         total(&whole) > 100
     });
     drop(target);
-    // Nobody is left to be captured, so it ends by itself.
+    // No process is left to capture, so it ends by itself.
     let ended = recording.ended();
     assert!(ended.status.success(), "{}: {}\n{}", python.name, ended.status, ended.said);
     let (mut compared, mut equal, mut gaps) = (0, 0, 0);
@@ -59,7 +59,7 @@ fn interpreter_killed_during_a_walk_leaves_no_wrong_frames() {
     });
 }
 
-/// `n` of each `stay_n` that was seen; panics when one is not where it belongs.
+/// The `n` of each sampled `stay_n`; panics when one is misplaced.
 fn stayed(stacks: &Stacks) -> BTreeSet<u8> {
     let mut seen = BTreeSet::new();
     for (frames, _) in stacks.iter().filter(|(frames, _)| !labelled(frames)) {

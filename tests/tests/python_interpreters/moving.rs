@@ -11,10 +11,10 @@ use crate::support::{
     Python, Stacks, Target, broken, captured, for_each, programs, row, total, ways, workload,
 };
 
-/// Line → callees, and the C function between.
+/// Line → callees, with the C function in between.
 pub(crate) type Calls = BTreeMap<u32, (BTreeSet<String>, Option<String>)>;
 
-/// The marks of the program.
+/// The call marks in the program's source.
 pub(crate) fn calls(source: &str) -> Calls {
     let marked = (1..).zip(source.lines()).filter_map(|(number, line)| {
         let mut words = line.split_once("# -> ")?.1.split_whitespace();
@@ -24,13 +24,13 @@ pub(crate) fn calls(source: &str) -> Calls {
     marked.collect()
 }
 
-/// Function and line of a Python frame of the program.
+/// Function and line of one of the program's Python frames.
 fn python_frame(frame: &str) -> Option<(&str, u32)> {
     let (function, line) = frame.strip_prefix("python_moving.py:")?.rsplit_once(':')?;
     Some((function, line.parse().ok()?))
 }
 
-/// What is wrong with a stack, root first.
+/// The error in a stack, root first, if any.
 pub(crate) fn wrong(frames: &[String], calls: &Calls) -> Option<String> {
     let known: Vec<_> =
         frames.iter().enumerate().filter_map(|(at, frame)| Some((at, python_frame(frame)?))).collect();
@@ -51,7 +51,7 @@ pub(crate) fn wrong(frames: &[String], calls: &Calls) -> Option<String> {
             return Some(format!("{caller} on line {line} below {callee}"));
         }
     }
-    // Functions of opcodes are the evaluation loop, which Python frames stand for.
+    // Opcode functions are the evaluation loop, which Python frames represent.
     let opcode = |pair: &[String]| python_frame(&pair[0]).is_some() && pair[1].starts_with("_TAIL_CALL_");
     frames.windows(2).any(opcode).then(|| "an opcode is shown".to_owned())
 }
@@ -94,8 +94,8 @@ fn check_stacks(stacks: &Stacks, python: &Python, what: &str, calls: &Calls) {
     }
     row(&python.name, what, 1, compared, equal, gaps + not_yet_known);
     assert!(complaints.is_empty(), "{}, {what}: {complaints:#?}", python.name);
-    // A JIT makes code all the time, and its memory is known once the profiler has run and read the list of mappings
-    // again: how many samples fall before that depends on who else wants the CPUs.
+    // A JIT generates code continuously, and its memory is known once the profiler has run and reread the mappings. How
+    // many samples precede that depends on the load of the CPUs.
     assert!(
         not_yet_known <= compared / 20,
         "{name}, {what}: {not_yet_known} of {compared} in no known mapping"

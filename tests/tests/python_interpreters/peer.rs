@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{Python, Target, chains, pythons};
 
-/// The newest `3.n` that the peer reads.
+/// The newest `3.n` that the peer supports.
 const NEWEST_MINOR: u8 = 14;
 
 /// The peer, from `DEEPCTX_PY_SPY`; `cargo xtask test python` fetches it.
@@ -28,7 +28,7 @@ fn frames(thread: &Value, file: &str, keys: [&str; 2]) -> Vec<(String, String, u
     thread["frames"].as_array().into_iter().flatten().map(frame).collect()
 }
 
-/// Threads on which both agree, and all that were compared; `None` when the peer cannot read the process.
+/// Threads on which both agree, and all compared ones; `None` when the peer cannot read the process.
 fn agreement(peer: &PathBuf, target: &Target, scenarios: &[Value]) -> Option<(usize, Vec<String>)> {
     let pid = target.pid().to_string();
     let said = Command::new(peer).args(["dump", "--json", "--pid", &pid]).output().unwrap();
@@ -46,10 +46,10 @@ fn agreement(peer: &PathBuf, target: &Target, scenarios: &[Value]) -> Option<(us
     Some((equal, different))
 }
 
-/// Whether the peer sees most threads as the program itself does.
+/// Whether the peer agrees with the program itself on most threads.
 fn check(peer: &PathBuf, python: &Python) -> bool {
     let (target, scenarios) = chains(python);
-    // Where both see the same as the program itself, they agree with each other: the other tests say what we see.
+    // Where both agree with the program itself, they agree with each other: the other tests check ours.
     let Some((equal, different)) = agreement(peer, &target, &scenarios) else {
         println!("| {:<32} | py-spy cannot read it", python.name);
         return false;
@@ -66,7 +66,7 @@ fn check(peer: &PathBuf, python: &Python) -> bool {
 #[test]
 fn peer_profiler_sees_the_same_threads_for_supported_versions() {
     let Some(peer) = peer() else { return };
-    // It does not read every build of a version that it knows: the table says which.
+    // It does not support every build of a supported version: the table shows which.
     let known: Vec<_> = pythons().into_iter().filter(|python| python.minor <= NEWEST_MINOR).collect();
     let agreeing = known.iter().filter(|python| check(&peer, python)).count();
     println!("the peer agrees on {agreeing} of {} interpreters", known.len());

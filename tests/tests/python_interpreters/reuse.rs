@@ -3,7 +3,7 @@
 use crate::cli_support::can_capture;
 use crate::support::{Stacks, Target, captured, for_each, programs, row, total, workload};
 
-/// Function of a Python frame of the program, with the number in its name.
+/// Function of a program's Python frame, with the number in its name.
 fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
     frame.strip_prefix(file)?.strip_prefix(':')?.strip_prefix(prefix)?.split(':').next()?.parse().ok()
 }
@@ -25,7 +25,7 @@ fn function_is_not_named_after_another_reusing_its_address() {
             match (turn, made) {
                 (Some(turn), Some(made)) if made % 4 == turn => equal += count,
                 (Some(_), Some(_)) => wrong += count,
-                // Freed before it was read: it has no name, and a reason.
+                // Freed before it was read: it has a reason instead of a name.
                 (Some(_), None) if frames.iter().any(|frame| frame.starts_with("[unknown: ")) => {
                     unnamed += count
                 }
@@ -34,8 +34,8 @@ fn function_is_not_named_after_another_reusing_its_address() {
             compared += count;
         }
         row(&python.name, "code objects reused", 1, compared, equal, unnamed);
-        // Since 3.12 a code object has a version that no other shares; before, what its name says distinguishes it from
-        // the next, though they agree in every field and every address.
+        // Since 3.12 a code object has a unique version; before, only its name distinguishes it from the next, though
+        // they agree in every field and every address.
         assert!(wrong == 0, "{}: {wrong} of {compared} under another function's name", python.name);
         assert!(compared > 20, "{}: {compared}", python.name);
     });

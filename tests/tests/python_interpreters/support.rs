@@ -14,16 +14,16 @@ use serde_json::Value;
 use crate::cli_support::recording::{record_in_bursts, record_until};
 use crate::cli_support::{folded, signal};
 
-/// An interpreter that is installed here.
+/// An installed interpreter.
 #[derive(Clone, Debug)]
 pub(crate) struct Python {
     pub(crate) path: PathBuf,
     pub(crate) minor: u8,
-    /// Where it comes from, for people.
+    /// Its origin, for people.
     pub(crate) name: String,
-    /// What it says of its build.
+    /// Its own build description.
     build: String,
-    /// A folder with the tests' extension, built for it; `None` when it has no headers.
+    /// A folder with the tests' extension built for it; `None` without headers.
     pub(crate) extension: Option<PathBuf>,
 }
 
@@ -51,22 +51,21 @@ fn extension(path: &Path, name: &str) -> Option<PathBuf> {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-w"]);
     for include in String::from_utf8(said.stdout).ok()?.lines().map(Path::new) {
         compiler.arg("-I").arg(include);
-        // Debian's `pyconfig.h` names the one of the machine from the folder above.
+        // Debian's `pyconfig.h` includes the machine's one from the parent folder.
         compiler.args(include.parent().into_iter().flat_map(|above| [Path::new("-idirafter"), above]));
     }
     let built = compiler.arg("-o").arg(folder.join("python_known.so")).arg(source).output().ok()?;
     built.status.success().then_some(folder)
 }
 
-/// Every CPython 3.8+ of this machine: those of pyenv, those in `/usr/bin`, and those in `DEEPCTX_PYTHONS`
-/// (separated by colons); with `DEEPCTX_PYTHONS_ALONE`, only those. There is always at least one: without, the test
-/// fails.
+/// Every CPython 3.8+ of this machine: those of pyenv, those in `/usr/bin`, and those in `DEEPCTX_PYTHONS` (separated
+/// by colons); with `DEEPCTX_PYTHONS_ALONE`, only those. The test fails if there is none.
 pub(crate) fn pythons() -> Vec<Python> {
     static FOUND: std::sync::OnceLock<Vec<Python>> = std::sync::OnceLock::new();
     FOUND.get_or_init(find).clone()
 }
 
-/// [`pythons`] without those that another program embeds: they differ in how they are found, and in nothing else.
+/// [`pythons`] without embedded ones, which differ only in how they are found.
 pub(crate) fn programs() -> Vec<Python> {
     pythons().into_iter().filter(|python| !python.name.ends_with("-embedded")).collect()
 }
@@ -78,8 +77,8 @@ pub(crate) fn versions() -> Vec<Python> {
     versions
 }
 
-/// The options that this interpreter is captured with, each with what its row is called besides. Without native frames
-/// one build of each version is enough, and those that were built here, which differ in more than their native code.
+/// Capture options for this interpreter, each with a suffix for its row. Without native frames, one build of each
+/// version is enough, plus those built here, which differ in more than native code.
 pub(crate) fn ways(python: &Python) -> Vec<(&'static str, &'static [&'static str])> {
     let mut ways: Vec<(&str, &[&str])> = vec![("", &[])];
     let mut first_builds = pythons();
@@ -104,7 +103,7 @@ pub(crate) fn for_each(pythons: &[Python], check: impl Fn(&Python) + Sync) {
     });
 }
 
-/// Those of pyenv and of the system.
+/// The interpreters of pyenv and of the system.
 fn installed() -> Vec<PathBuf> {
     let mut paths = Vec::new();
     let home = std::env::var_os("HOME").unwrap_or_default();
@@ -139,8 +138,8 @@ fn find() -> Vec<Python> {
     pythons
 }
 
-/// One build may be there under several names: an environment has the most to test, the system's is tested as people
-/// start it. Builds that are started otherwise, as by another program, are others.
+/// Removes duplicates of a build: an environment has the most to test, and the system's is tested as users start it.
+/// Builds that are started differently, as by another program, are not duplicates.
 fn leave_out_same_builds(pythons: &mut Vec<Python>) {
     let kind = |python: &Python| ["-embedded", "-jit"].into_iter().find(|end| python.name.ends_with(end));
     let rank = |python: &Python| match &*python.name {
@@ -153,7 +152,7 @@ fn leave_out_same_builds(pythons: &mut Vec<Python>) {
     pythons.retain(|python| seen.insert((python.build.clone(), kind(python))));
 }
 
-/// The program with known chains, and what each of its threads said of itself.
+/// The program with known chains, and each thread's own account.
 pub(crate) fn chains(python: &Python) -> (Target, Vec<Value>) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/python_chains.py");
     let mut target = Target::start(python, &[program.to_str().unwrap()]);
@@ -162,23 +161,24 @@ pub(crate) fn chains(python: &Python) -> (Target, Vec<Value>) {
     (target, lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
-/// A program of the workloads.
+/// Path of a workload.
 pub(crate) fn workload(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name).display().to_string()
 }
 
-/// Stacks root first, without the process, and how often each was seen.
+/// Stacks root first, without the process, each with its count.
 pub(crate) type Stacks = Vec<(Vec<String>, u64)>;
 
-/// How many samples there are.
+/// Number of samples.
 pub(crate) fn total(stacks: &Stacks) -> u64 {
     stacks.iter().map(|(_, count)| count).sum()
 }
 
-/// Stacks whose native part is walked for operators alone: all Python frames are there, however short the walk.
+/// Options for stacks whose native part is walked only for operators: all Python frames are recorded, however short the
+/// walk.
 const WITHOUT_NATIVE: [&str; 4] = ["--context", "python,kernel", "--probe", "operators"];
 
-/// Captures a process until its stacks are enough.
+/// Captures a process until its stacks suffice.
 #[track_caller]
 pub(crate) fn captured(
     pid: u32,
@@ -191,7 +191,7 @@ pub(crate) fn captured(
     recorded(frequency, (view, options), record)
 }
 
-/// The same of a program whose threads all compute: it runs in bursts.
+/// The same for a program whose threads all compute: it runs in bursts.
 #[track_caller]
 pub(crate) fn captured_in_bursts(
     pid: u32,
@@ -204,7 +204,7 @@ pub(crate) fn captured_in_bursts(
     recorded(frequency, (view, options), record)
 }
 
-/// The stacks that a recording at this frequency leaves.
+/// The stacks of a recording at this frequency.
 #[track_caller]
 fn recorded(
     frequency: u32,
@@ -226,12 +226,12 @@ pub(crate) fn stacks(profile: &str, view: &str) -> Stacks {
     stacks.lines().map(parse).collect()
 }
 
-/// Whether the stack says that Python frames are missing, and why.
+/// Whether the stack is marked as missing Python frames.
 pub(crate) fn labelled(frames: &[String]) -> bool {
     frames.iter().any(|frame| frame.starts_with("[unknown: python-"))
 }
 
-/// Whether the stack says that frames of either kind are missing, and why.
+/// Whether the stack is marked as missing frames of either kind.
 pub(crate) fn broken(frames: &[String]) -> bool {
     let native = |frame: &String| {
         frame
@@ -242,12 +242,12 @@ pub(crate) fn broken(frames: &[String]) -> bool {
     labelled(frames) || frames.iter().any(native)
 }
 
-/// A line of the table that `cargo xtask test python` shows.
+/// A row of the table shown by `cargo xtask test python`.
 pub(crate) fn row(python: &str, what: &str, scenarios: usize, compared: u64, equal: u64, labelled: u64) {
     println!("| {python:<32} | {what:<24} | {scenarios:>3} | {compared:>6} | {equal:>6} | {labelled:>4} |");
 }
 
-/// A running program, killed when dropped.
+/// A running program, killed on drop.
 pub(crate) struct Target {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -272,7 +272,7 @@ impl Target {
         self.child.id()
     }
 
-    /// Output up to the line that says `{"ready": true, …}`, without it.
+    /// Output up to, but excluding, the line `{"ready": true, …}`.
     pub(crate) fn lines_until_ready(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         for line in (&mut self.output).lines() {
@@ -301,7 +301,7 @@ impl Target {
         }
     }
 
-    /// The interpreter in the program, and what names its frames.
+    /// The program's interpreter, and the symbols that name its frames.
     pub(crate) fn attach(&self) -> (Interpreter, Box<dyn TargetMemory>, PythonSymbols) {
         let mappings = maps::read(self.pid(), LineFilter::Executable).unwrap().mappings;
         let (interpreter, memory) = locate_process(self.pid(), &mappings).unwrap();

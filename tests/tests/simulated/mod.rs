@@ -19,23 +19,23 @@ use deepctx_profile::trace::Job;
 use crate::cli_support::recording::{Recording, RecordingOutcome};
 use crate::cli_support::{can_capture, program};
 
-/// What a program runs with.
+/// Setup of a program run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Setting {
     /// Folder of the libraries.
     pub(crate) libraries: &'static str,
     /// Whether the collector is loaded.
     pub(crate) collector: bool,
-    /// What CUPTI does wrong.
+    /// Faults of CUPTI.
     pub(crate) misbehaves: &'static str,
-    /// What else is in the program's environment.
+    /// Additional environment variables of the program.
     pub(crate) variables: &'static [(&'static str, &'static str)],
-    /// Words for the profiler, before the command.
+    /// Profiler options, before the command.
     pub(crate) words: &'static [&'static str],
 }
 
 impl Setting {
-    /// What the program finds in its environment.
+    /// Environment variables of the program.
     pub(crate) fn variables(self, log: &Path) -> Vec<(&'static str, String)> {
         let libraries = built().with_file_name("sim").join(self.libraries);
         let mut variables = vec![
@@ -52,7 +52,7 @@ impl Setting {
     }
 }
 
-/// One line of the device's own account.
+/// One line of the device's log.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) what: String,
@@ -65,18 +65,18 @@ pub(crate) struct Line {
     pub(crate) name: String,
 }
 
-/// What came of it.
+/// Results of a run.
 pub(crate) struct Capture {
     pub(crate) profile: Profile,
     pub(crate) account: Vec<Line>,
-    /// Samples by kernel, offset and reason, as the device took them; without a kernel, what became of others. Empty
-    /// when nobody sampled.
+    /// Samples by kernel, offset and reason, from the device's log; without a kernel, the fate of other samples. Empty
+    /// without sampling.
     pub(crate) samples: BTreeMap<(String, u64, String), u64>,
-    /// Single events, if they were recorded.
+    /// Individual events, if recorded.
     pub(crate) job: Option<Job>,
 }
 
-/// Folder of what was built: `target/debug`.
+/// Folder of build outputs: `target/debug`.
 fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
 }
@@ -94,12 +94,12 @@ fn workload(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name)
 }
 
-/// A Python workload as a command.
+/// A command for a Python workload.
 pub(crate) fn python(name: &str) -> Vec<String> {
     vec!["python3".into(), workload(name).to_str().unwrap().into()]
 }
 
-/// The launcher, compiled; `None` where there is no compiler.
+/// The compiled launcher; `None` without a compiler.
 pub(crate) fn launcher() -> Option<Vec<String>> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     PROGRAM
@@ -108,7 +108,7 @@ pub(crate) fn launcher() -> Option<Vec<String>> {
         .map(|path| vec![path.to_str().unwrap().to_owned()])
 }
 
-/// The program whose kernels were loaded before anybody came, compiled with real device code.
+/// The program whose kernels are loaded before the attach, compiled with real device code.
 pub(crate) fn latecomer() -> Option<Vec<String>> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("symbolizer/tests/fixtures/cubin");
@@ -131,17 +131,17 @@ pub(crate) fn sampled() -> Option<Vec<String>> {
         .map(|path| vec![path.to_str().unwrap().to_owned()])
 }
 
-/// A library with the functions of NVTX, by its path; `None` where there is no compiler.
+/// Path of a library with the functions of NVTX; `None` without a compiler.
 pub(crate) fn nvtx() -> Option<String> {
     library("nvtx/libnvToolsExt.so.1", "marked_ranges.c", &["-x", "c", "-DNVTX"])
 }
 
-/// A library whose operators launch kernels, by its path; `None` where there is no compiler.
+/// Path of a library whose operators launch kernels; `None` without a compiler.
 pub(crate) fn operators() -> Option<String> {
     library("operators/libtorch_cpu.so", "gpu_operators.cpp", &["-fomit-frame-pointer"])
 }
 
-/// A library of a workload, compiled into a file below `target/sim`.
+/// A workload's library, compiled into a file below `target/sim`.
 fn library(file: &str, source: &str, words: &[&str]) -> Option<String> {
     let to = built().with_file_name("sim").join(file);
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -160,7 +160,7 @@ fn library(file: &str, source: &str, words: &[&str]) -> Option<String> {
     }
 }
 
-/// A C++ workload, compiled; `None` where there is no compiler.
+/// A compiled C++ workload; `None` without a compiler.
 fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
     let to = built().with_file_name("sim").join(name);
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -179,19 +179,19 @@ fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
     }
 }
 
-/// Records the command from its start to its end.
+/// Records the command from start to end.
 pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
     recorded(setting, command, arguments, &[], |_| {})
 }
 
-/// The same of a command that runs until its input ends, which comes when the profiler has logged this.
+/// The same for a command that runs until its input ends, once the profiler has logged this.
 pub(crate) fn record_and_wait(
     setting: Setting,
     command: &[String],
     arguments: &[&str],
     logged: Option<&str>,
 ) -> Option<Capture> {
-    // Twice as verbose as recordings are.
+    // One level more verbose than usual recordings.
     let words = if logged.is_some() { &["-v"][..] } else { &[] };
     recorded(setting, command, arguments, words, |recording| {
         if let Some(text) = logged {
@@ -200,7 +200,7 @@ pub(crate) fn record_and_wait(
     })
 }
 
-/// The same of a command that runs until its input ends, which comes when the growing profile holds what is waited for.
+/// The same for a command that runs until its input ends, once the growing profile meets the condition.
 pub(crate) fn record_until(
     setting: Setting,
     command: &[String],
@@ -212,17 +212,17 @@ pub(crate) fn record_until(
     })
 }
 
-/// Nobody else listens to the collector until it is dropped, in this program or in another one.
+/// Excludes other collector listeners, in this program and others, until dropped.
 #[derive(Debug)]
 pub(crate) struct Isolation {
     _in_this_program: MutexGuard<'static, ()>,
     _file: File,
 }
 
-/// Waits until nobody else listens.
+/// Waits until there is no other listener.
 ///
-/// A collector counts its listeners, in every process that has the same file: who comes in the moment in which another
-/// one goes is noticed up to a second late, and these tests are exact. Programs of several groups run side by side.
+/// A collector counts its listeners in every process with the same file. A listener that arrives just as another one
+/// leaves is noticed up to a second late, and these tests are exact. Programs of several groups run concurrently.
 pub(crate) fn alone() -> Isolation {
     static ONE_LISTENS: Mutex<()> = Mutex::new(());
     let in_this_program = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,7 +231,7 @@ pub(crate) fn alone() -> Isolation {
     Isolation { _in_this_program: in_this_program, _file: file }
 }
 
-/// Records the command from its start to its end; its input is open until something is over.
+/// Records the command from start to end; its input stays open until `over` returns.
 fn recorded(
     setting: Setting,
     command: &[String],
@@ -247,11 +247,11 @@ fn recorded(
     Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log), job })
 }
 
-/// The profile and the device's own account of a recording, in their folder.
+/// File names of the profile and of the device's log in their folder.
 const OUTPUT: &str = "run.dctx";
 const LOG: &str = "device.tsv";
 
-/// Records the command from its start to its end. Gives the file, in its folder.
+/// Records the command from start to end. Returns the file with its folder.
 pub(crate) fn record_file(
     setting: Setting,
     command: &[String],
@@ -284,7 +284,7 @@ fn record_into(
     all.extend(arguments);
     let mut recording = Recording::of_file(&output, program().stdin(Stdio::piped()), &all);
     over(&recording);
-    // Waiting closes its input, which the command has from it.
+    // Waiting closes its input, which the command inherits.
     let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success(), "{all:?}\n{said}");
     Some(folder)
@@ -320,13 +320,13 @@ fn account(log: &Path) -> Vec<Line> {
 }
 
 impl Capture {
-    /// What a profile says that still grows.
+    /// Reads a profile that is still growing.
     pub(crate) fn so_far(profile: &Path) -> Self {
         let profile = deepctx_storage::open(profile).unwrap().profile;
         Self { profile, account: Vec::new(), samples: BTreeMap::new(), job: None }
     }
 
-    /// What a profile and the device's own account say.
+    /// Reads a profile and the device's log.
     pub(crate) fn of(profile: &Path, log: &Path) -> Self {
         Self {
             profile: deepctx_storage::open(profile).unwrap().profile,
@@ -336,7 +336,7 @@ impl Capture {
         }
     }
 
-    /// The one process that used a device.
+    /// The only process that used a device.
     pub(crate) fn process(&self) -> &GpuProcess {
         let used: Vec<_> = self.profile.gpu.processes.iter().filter(|process| process.is_used()).collect();
         let [process] = used[..] else { panic!("{used:?}") };
@@ -353,7 +353,7 @@ impl Capture {
         }
     }
 
-    /// Contexts of a kernel, each with its frames from the outermost and how often it ran.
+    /// Contexts of a kernel, each with its frames from the outermost and its count.
     fn contexts_of(&self, kernel: &str) -> Vec<(Vec<Frame>, u64)> {
         let (tree, frames) = (&self.profile.tree, &self.profile.frames);
         let mut found = Vec::new();
@@ -379,7 +379,7 @@ impl Capture {
             .collect()
     }
 
-    /// The devices whose streams ran something, as labels have them before the number of the stream.
+    /// The devices whose streams ran work, as labeled before the stream number.
     pub(crate) fn streams(&self) -> Vec<String> {
         let tree = &self.profile.tree;
         let frames = tree.cells(Metric::GpuTime).flat_map(|(node, _)| tree.stack(node));
@@ -392,18 +392,18 @@ impl Capture {
         labels.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// How often a kernel ran.
+    /// Number of runs of a kernel.
     pub(crate) fn kernels(&self, name: &str) -> u64 {
         self.contexts_of(name).iter().map(|(_, count)| count).sum()
     }
 
-    /// The stacks below which a kernel ran, outermost first, as text.
+    /// The stacks above a kernel, outermost first, as text.
     pub(crate) fn stacks_of(&self, kernel: &str) -> Vec<Vec<String>> {
         let contexts = self.contexts_of(kernel).into_iter();
         contexts.map(|(stack, _)| stack.into_iter().map(|frame| self.text(frame)).collect()).collect()
     }
 
-    /// How often a kernel ran below each of these functions, and the least and most blocks that it had there.
+    /// Number of a kernel's runs below each of these functions, with its minimum and maximum blocks there.
     pub(crate) fn blocks_below<'f>(
         &self,
         kernel: &str,
@@ -427,8 +427,7 @@ impl Capture {
         functions.iter().map(|function| below(function)).collect()
     }
 
-    /// How often a kernel ran below exactly these Python frames (`function:line`) of a file, and one more that
-    /// launched.
+    /// Number of a kernel's runs below exactly these Python frames (`function:line`) of a file and one launching frame.
     pub(crate) fn kernels_below(&self, kernel: &str, file: &str, expect: &[String]) -> u64 {
         let mut sum = 0;
         for (stack, count) in self.contexts_of(kernel) {
@@ -449,13 +448,12 @@ impl Capture {
         sum
     }
 
-    /// The sum of a metric over everything.
+    /// The total of a metric.
     pub(crate) fn total(&self, metric: Metric) -> u64 {
         self.profile.tree.total(metric).sum
     }
 
-    /// Every record is accounted for.
-    /// What the ledger says of a gap.
+    /// The ledger's count of a gap.
     pub(crate) fn gap(&self, reason: &str) -> u64 {
         let rows = self.profile.ledger.rows();
         rows.iter().filter(|row| !row.lost && row.reason == reason).map(|row| row.count).sum()

@@ -12,7 +12,7 @@ fn fused_kernels_and_compilation_are_attributed_to_program_lines() {
     let folder = tempfile::tempdir().unwrap();
     command.env("TORCHINDUCTOR_CACHE_DIR", folder.path().join("cache"));
 
-    // From its first instruction, to see it compile.
+    // From its first instruction, to record its compilation.
     let began = format!("torch_compile.py:step:{}", line(PROGRAM, "call"));
     let table = compiling(&command, "199", |table| {
         let rows: Vec<&str> = table.lines().collect();
@@ -22,13 +22,13 @@ fn fused_kernels_and_compilation_are_attributed_to_program_lines() {
     });
     println!("| {}", table.lines().skip(1).take(4).map(str::trim).collect::<Vec<_>>().join("; "));
 
-    // Once more, attached while it runs what is in the cache.
+    // Again, attached while it runs cached code.
     let target = Target::start(&mut command);
     let place = format!(
         "[inductor cpp_fused_mul_sigmoid_tanh_0];torch_compile.py:forward:{};aten::mul, aten::sigmoid, aten::tanh;",
         line(PROGRAM, "gate")
     );
-    // Where it has debugging information, with a file behind.
+    // With debugging information, followed by a file.
     let all = |samples: &Samples| samples.with(&[";kernel"]);
     let (_folder, file) = record_until(&target.pid(), &["-F", "299"], |file| all(&Samples::of(file)) > 300);
     let samples = Samples::of(&file);
@@ -49,7 +49,7 @@ fn triton_kernel_appears_below_its_python_function() {
     let at = line(PROGRAM, "kernel");
     let place = format!(";[triton scale_shift];triton_kernels.py:scale_shift:{at};[gpu] scale_shift");
     let target = Target::start(&mut command);
-    // Kernels are reported from the start, launches once their probes are there.
+    // Kernels are reported from the start, launches once their probes are attached.
     let share = |file: &str| {
         let times = Samples::of_metric(file, "gpu-time");
         (times.with(&[&place]), times.with(&[]))

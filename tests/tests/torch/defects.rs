@@ -23,7 +23,7 @@ fn defects_of_training_loops_are_found_at_their_lines() {
     let options = ["--context", "python,native", "-F", "499", "--off-cpu", "--system-metrics", "500ms"];
     let (mut target, recording) = record_from_go(command.arg(folder.path()), &options);
     target.wait_for("slow_loader twin");
-    // More than the rule allows, and those of the slow loader and its twin, which are gone.
+    // More than the rule allows, plus those of the slow loader and its twin, which have ended.
     let wanted = 2 * std::thread::available_parallelism().unwrap().get() as u64 + 1 + 2;
     recording.wait_until(|file| {
         let analysis = Analysis::of(file, &[]);
@@ -70,7 +70,7 @@ fn memory_grows_in_the_loop_that_keeps_its_losses() {
     let growing: Vec<_> =
         analysis.findings(RULE).map(|finding| process_of(&profile, context(finding)).unwrap()).collect();
     assert_eq!(growing, [grows.pid().parse::<u32>().unwrap()]);
-    // The other one was looked at for as long.
+    // The other one was measured for as long.
     let lanes = profile.timeline.lanes().iter().filter(|lane| lane.metric == Metric::LiveBytes);
     let long = lanes.filter(|lane| lane.values.len() >= 40);
     assert_eq!(long.filter_map(|lane| process_of(&profile, lane.node.number().into())).count(), 2);

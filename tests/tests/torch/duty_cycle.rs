@@ -8,7 +8,7 @@ use crate::cli_support::expect_code;
 use crate::frameworks::{can_capture_arguments, look_alike, record_from_go, record_through, stacks};
 use deepctx_profile::profile::Profile;
 
-/// Microseconds for which the program is busy after each round of seven operators.
+/// Microseconds of work after each round of seven operators.
 const BUSY: &str = "200";
 const ADDMM: &str = "aten::addmm [128 f16, 32x64 f32, 64x128 (transposed) f32]";
 
@@ -20,7 +20,7 @@ fn options(budget: &str) -> [&str; 11] {
     [a, b, c, d, e, f, g, "--shapes", "aten::addmm", "--probe-budget", budget]
 }
 
-/// The program that takes so many rounds.
+/// The program with this many rounds.
 fn rounds(folder: &Path, rounds: u64) -> Command {
     let mut command = Command::new(look_alike("torch_starts.cpp", folder));
     command.args([&rounds.to_string(), BUSY]);
@@ -33,12 +33,12 @@ fn opened(file: &str) -> (Profile, BTreeMap<String, u64>, String) {
     (profile, stacks(file, "calls"), expect_code(0, &["report", file, "--all"]))
 }
 
-/// Calls of an operator, wherever it was.
+/// Calls of an operator, anywhere.
 fn calls_of(calls: &BTreeMap<String, u64>, operator: &str) -> u64 {
     calls.iter().filter(|(chain, _)| chain.split(';').next_back() == Some(operator)).map(|(_, n)| n).sum()
 }
 
-/// How often a gap or a loss came up whose key has one of these in it.
+/// Total count of gaps and losses whose key contains one of these.
 fn reported(profile: &Profile, keys: &[&str]) -> u64 {
     let rows = profile.ledger.rows();
     rows.iter().filter(|row| keys.iter().any(|key| row.reason == *key)).map(|row| row.count).sum()
@@ -74,7 +74,7 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (_target, recording) = record_from_go(&mut rounds(folder.path(), 1 << 40), &options("0.5%"));
-    // Several duty windows are over, and something was seen in them.
+    // Several duty windows have ended and contain calls.
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;
         reported(&profile, &["watched-in-turns"]) > 2 && calls_of(&stacks(file, "calls"), "aten::linear") > 0
@@ -91,12 +91,12 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     let share: f64 = share.unwrap().0.parse().unwrap();
     assert!(share < 90.0 && sentence.starts_with("operators, tensors: "), "{sentence}");
     assert!(report.contains(sentence), "{report}");
-    // Each round calls each of them as often; at the edges of a duty window a round is cut in two.
+    // Each round calls each of them equally often; at the edges of a duty window, a round is cut in two.
     for (operator, each) in [("aten::cat", 1), ("aten::relu_", 2), ("aten::embedding", 1)] {
         let count = calls_of(&calls, operator);
         assert!(count.abs_diff(each * linear) <= 2 * each * windows, "{operator}: {seen}");
     }
-    // None stands where it does not run: of one that began before its window, the inner one may be seen alone.
+    // None is misplaced: if one began before its window, its inner one may appear alone.
     for chain in calls.keys() {
         let known = [
             "aten::linear",
@@ -107,7 +107,7 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
             "mylib::twice.out",
         ];
         let addmm = chain.strip_prefix("aten::linear;").unwrap_or(chain);
-        // What was reported of the next operator in one duty window is not taken for one in the next.
+        // The data of a pending operator in one duty window does not carry over to the next.
         let unnamed = chain == "[operator without a name]" && calls[chain] <= windows;
         let is_addmm = addmm == "aten::addmm" || addmm == format!("aten::addmm;{ADDMM}");
         assert!(known.contains(&chain.as_str()) || is_addmm || unnamed, "{chain}: {seen}");

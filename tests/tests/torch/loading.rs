@@ -11,7 +11,7 @@ use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 
-/// Samples of each phase of a capture, and the processes that they are of.
+/// Samples of each phase of a capture, and their processes.
 fn samples_and_processes(file: &str) -> (BTreeMap<Phase, u64>, BTreeMap<Phase, BTreeSet<u32>>) {
     let profile = deepctx_storage::open(file).unwrap().profile;
     let of = phases(&profile);
@@ -28,13 +28,13 @@ fn samples_and_processes(file: &str) -> (BTreeMap<Phase, u64>, BTreeMap<Phase, B
     (samples, pids)
 }
 
-/// The processes that load batches, by their own word.
+/// The processes that load batches, by their own account.
 fn workers(said: &Path) -> BTreeSet<u32> {
     let workers = std::fs::read_to_string(said.with_extension("workers")).unwrap();
     workers.lines().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Two trainers at once leave too few samples of each.
+/// Two concurrent trainers would leave too few samples of each.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -53,7 +53,7 @@ fn loader_workers_started_during_capture_are_tied_to_their_trainer() {
             of(file, Phase::LoadingWorker).len() == 2 && of(file, Phase::Backward) == trainer
         });
         let (loading, backward) = (of(&file, Phase::LoadingWorker), of(&file, Phase::Backward));
-        // Nobody else loads, or trains.
+        // No other process loads or trains.
         assert_eq!(backward, trainer, "{method}");
         assert!(loading.is_subset(&workers(&said)), "{method}: {loading:?}");
         println!("| {method}: batches are loaded in {loading:?}, by a trainer in {trainer:?}");
@@ -76,13 +76,13 @@ fn phases_match_the_training_loop_and_its_workers() {
     });
     let (samples, pids) = samples_and_processes(&file);
     println!("| samples by phase: {samples:?}");
-    // Those that load batches are two others than the one that trains.
+    // The loading processes are two others than the trainer.
     let trainer = BTreeSet::from([target.pid().parse().unwrap()]);
     assert_eq!(pids[&Phase::Backward], trainer);
     assert_eq!(pids[&Phase::LoadingWorker], workers(&said), "{pids:?}");
     assert_eq!(pids[&Phase::LoadingWorker].len(), 2, "{pids:?}");
     assert!(pids[&Phase::LoadingWorker].is_disjoint(&trainer), "{pids:?}");
-    // The parts in proportion, as the loop measured them.
+    // The phases in proportion, as measured by the loop.
     let said: BTreeMap<String, u64> = serde_json::from_slice(&std::fs::read(&said).unwrap()).unwrap();
     let all: u64 = said.values().sum();
     let seen = |phase: Phase| samples.get(&phase).copied().unwrap_or(0) as f64;

@@ -31,7 +31,7 @@ fn program(folder: &Path) -> Command {
     Command::new(compile(&arguments, "program"))
 }
 
-/// How often ranges have a metric, by name.
+/// Counts of a metric in ranges, by name.
 fn counts(profile: &Profile, metric: Metric) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for (node, cell) in profile.tree.cells(metric) {
@@ -41,7 +41,7 @@ fn counts(profile: &Profile, metric: Metric) -> BTreeMap<String, u64> {
     counts
 }
 
-/// A capture of a program from when its probes are there until it is through. Gives its file, in its folder.
+/// A capture of a program from its probes' attachment to its end. Returns its file with its folder.
 fn captured(command: &mut Command, marker: &str) -> (tempfile::TempDir, String) {
     record_through(
         command,
@@ -91,7 +91,7 @@ fn ranges_that_pytorch_pushes_for_nvtx_are_recorded() {
     let ranges = counts(&profile, Metric::RangeTime);
     let expect = [("inner", STEPS), ("step", STEPS)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(ranges, expect.into());
-    // The first one may stand elsewhere, while names of its functions are still being read.
+    // The first one may be elsewhere, while names of its functions are still being read.
     let steps = counts(&profile, Metric::StepTime)["step"];
     assert!((STEPS - 3..STEPS).contains(&steps), "{steps}");
     let samples = stacks(&file, "samples");

@@ -13,7 +13,7 @@ use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::input::{Input, SiteInfo, Source as _};
 use deepctx_session::RawReader;
 
-/// Sums of a metric by function: the innermost one of these whose name is in a stack.
+/// Sums of a metric by the innermost of these functions on a stack.
 fn by_function(file: &str, metric: &str, functions: &[&str]) -> BTreeMap<String, u64> {
     let folded = folded(file, metric, &[]);
     let mut sums = BTreeMap::new();
@@ -52,7 +52,7 @@ fn memory_is_reported_by_allocating_stack_and_at_peak() {
 
 type Sums = Vec<(String, u64)>;
 
-/// What the program did, by metric, device and function; then lines of the report.
+/// The program's actions, by metric, device and function; then lines of the report.
 fn expected() -> (Sums, Vec<String>) {
     let mut sums = Sums::new();
     let mut add = |metric: &str, of: &[(&str, u64)]| {
@@ -91,10 +91,10 @@ fn reported(file: &str) -> (Sums, Vec<String>) {
     (sums, lines.collect())
 }
 
-/// An allocation (bytes above 0) or a free, in the order in which they were.
+/// An allocation (bytes above 0) or a free, in order.
 type Change = (u64, i64);
 
-/// What the probes reported of the host's allocator, between two allocations of these sizes, both included.
+/// The probes' reports of the host allocator between two allocations of these sizes, both included.
 fn seen(raw: &Path, (first, last): (i64, i64)) -> Vec<Change> {
     let mut reader = RawReader::new(BufReader::new(File::open(raw).unwrap())).unwrap();
     let mut sites: BTreeMap<u32, SiteInfo> = BTreeMap::new();
@@ -133,7 +133,7 @@ fn seen(raw: &Path, (first, last): (i64, i64)) -> Vec<Change> {
     followed(&changes[..end])
 }
 
-/// Frees get the size of what they free; those of memory that is older are left out, as PyTorch leaves them out.
+/// Gives frees the size of their allocation; frees of older memory are skipped, as in PyTorch.
 fn followed(changes: &[Change]) -> Vec<Change> {
     let mut live: BTreeMap<u64, i64> = BTreeMap::new();
     let changes = changes.iter().filter_map(|(address, bytes)| match bytes {
@@ -146,7 +146,7 @@ fn followed(changes: &[Change]) -> Vec<Change> {
     changes.collect()
 }
 
-/// What PyTorch's profiler noted in the same program.
+/// The records of PyTorch's profiler in the same program.
 fn noted(trace: &Path, (first, last): (i64, i64)) -> Vec<Change> {
     let trace: serde_json::Value =
         serde_json::from_reader(BufReader::new(File::open(trace).unwrap())).unwrap();
@@ -188,7 +188,7 @@ fn allocations_and_frees_match_torchs_own_profiler() {
     assert!(expect.len() > 1000 && said.len() == 5, "{said:?}");
 }
 
-/// Bytes of tensors by the line of Python that allocated them.
+/// Tensor bytes by the allocating Python line.
 fn by_line(file: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (stack, bytes) in stacks(file, "tensor-bytes") {

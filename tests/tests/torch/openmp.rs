@@ -5,8 +5,8 @@ use std::process::Command;
 use crate::cli_support::recording::record_until;
 use crate::frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
 
-/// Captures until there are enough samples of each line's work, and most of what helpers do stands below who handed
-/// it out.
+/// Captures until there are enough samples of each line's work; most of the helpers' work must be below the thread that
+/// shared it.
 #[track_caller]
 fn check(target: &Target, lines: &[(&str, &str)]) {
     let options = ["--freq", "499", "--context", "python,native", "--probe", "openmp"];

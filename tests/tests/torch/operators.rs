@@ -9,7 +9,7 @@ use crate::frameworks::{
     Target, can_capture_arguments, look_alike, record_through, stacks, with_torch, workload,
 };
 
-/// Operators of stacks, outermost first, and how many samples had them.
+/// Operators of stacks, outermost first, with sample counts.
 type Chains = BTreeMap<Vec<String>, u64>;
 
 /// The operators of a profile.
@@ -24,7 +24,7 @@ fn chains(file: &str, is_operator: impl Fn(&str) -> bool) -> Chains {
     chains
 }
 
-/// Captures a process until its operators are enough.
+/// Captures a process until its operators suffice.
 fn operators(
     target: &Target,
     is_operator: impl Fn(&str) -> bool,
@@ -54,12 +54,12 @@ fn operators_are_told_by_the_names_on_the_stack() {
     let all: u64 = chains.values().sum();
     let forward = count(&["aten::linear", "aten::addmm"]);
     let backward = count(&["AddmmBackward0", "aten::add_.Tensor"]);
-    // Now and then a sample falls between two operators.
+    // Occasionally a sample falls between two operators.
     assert!((forward + backward) * 100 >= all * 98, "{chains:?}");
     assert!(forward * 3 > all && backward * 3 > all, "{chains:?}");
 }
 
-/// Where the second node of a pass within a pass was made.
+/// Where the second node of a nested pass was created.
 const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
 
 /// Calls of the four nodes of each pass.
@@ -68,7 +68,7 @@ fn of_steps(calls: &BTreeMap<String, u64>) -> [u64; 4] {
     steps.map(|stack| calls.get(stack).copied().unwrap_or(0))
 }
 
-/// Options for stacks in which the backward pass appears below the line that it belongs to.
+/// Options for stacks in which the backward pass appears below its line.
 const WITH_BACKWARD: [&str; 6] = ["--context", "python,native", "--probe", "backward", "-F", "499"];
 
 #[test]
@@ -82,7 +82,7 @@ fn backward_pass_appears_below_the_operators_it_belongs_to() {
     let placed = |samples: &BTreeMap<String, u64>| -> u64 {
         samples.iter().filter(|(stack, _)| stack.contains("[backward]")).map(|(_, n)| n).sum()
     };
-    // What was sampled before the probes were there stays where it ran.
+    // Samples from before the probes stay where they ran.
     let recording = Recording::start(&target.pid(), &WITH_BACKWARD);
     recording.wait_for_probes();
     recording.wait_until(|file| {
@@ -92,7 +92,7 @@ fn backward_pass_appears_below_the_operators_it_belongs_to() {
     let (_folder, file) = recording.end();
     drop(target);
     let calls = stacks(&file, "calls");
-    // Each pass has all four nodes, and each node was made once. Where the first ones were made is not certain yet.
+    // Each pass has all four nodes, and each node was created once. The places of the first ones are not certain yet.
     let of = of_steps(&calls);
     let (least, most) = (of.iter().min().unwrap(), of.iter().max().unwrap());
     assert!(most - least <= 2 + most / 20, "{calls:?}");
@@ -107,7 +107,7 @@ fn backward_pass_appears_below_the_operators_it_belongs_to() {
         + count("aten::sum;[backward];SumBackward0;aten::mul.Tensor")
         + count(&format!("{AGAIN};MulBackward0"))
         + count("SumBackward0;aten::mul.Tensor;[backward];MulBackward0");
-    // Never below a wrong one; nearly always below one at all, once the probes are there.
+    // Never below a wrong one; nearly always below one at all, once the probes are attached.
     assert_eq!(right, placed, "{samples:?}");
     let elsewhere: u64 =
         samples.iter().filter(|(stack, _)| stack.contains("Backward0")).map(|(_, n)| n).sum();
@@ -118,14 +118,14 @@ fn backward_pass_appears_below_the_operators_it_belongs_to() {
     );
 }
 
-/// A name as torch's profiler shows it: without the overload. `None` for what is no operator.
+/// A name as shown by torch's profiler: without the overload. `None` for frames that are no operators.
 fn as_torch_shows(frame: &str) -> Option<String> {
     let backward = frame.split_once("Backward").is_some_and(|(name, number)| {
         name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && number.chars().all(|c| c.is_ascii_digit())
     });
     match frame {
-        // Of a function in Python the profiler shows the class, which on the stack is in the Python frame below.
+        // For a Python function, the profiler shows the class, which is in the Python frame below on the stack.
         "torch::autograd::PyNode" | "SquareBackward" => Some("PyNode".to_owned()),
         "torch::autograd::AccumulateGrad" => Some(frame.to_owned()),
         _ if backward => Some(frame.to_owned()),
@@ -133,7 +133,7 @@ fn as_torch_shows(frame: &str) -> Option<String> {
     }
 }
 
-/// The operators among these names; an only child with its parent's name is one with it, as the profiler has it.
+/// The operators among these names; an only child with its parent's name is merged with it, as in the profiler.
 fn chain<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut chain: Vec<String> = names.filter_map(as_torch_shows).collect();
     chain.dedup();
@@ -157,8 +157,8 @@ fn every_autograd_node_appears_below_the_line_that_created_it() {
 
 type Steps = BTreeMap<String, u64>;
 
-/// The nodes of a program by the Python stacks that made them, as it reports them itself, and as they are seen from
-/// outside; and what is known of those that are not where they belong.
+/// The nodes of a program by the Python stacks that created them: as reported by itself, and as profiled; and what is
+/// known of misplaced ones.
 fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     const STEPS: u64 = 200;
     let mut command = with_torch("torch_backward.py")?;
@@ -168,8 +168,8 @@ fn steps_of_a_program() -> Option<(Steps, Steps, Steps)> {
     let options = ["--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut command, &options);
     let said = std::fs::read_to_string(&said).unwrap();
-    // Of a node that was made within another one the program says who called the engine, and the profile who made
-    // the other.
+    // For a node created within another, the program reports who called the engine, and the profile who created the
+    // other.
     let mut expect: Steps = Steps::new();
     for line in said.lines() {
         let (count, chain) = line.split_once(' ').unwrap();
@@ -211,7 +211,7 @@ fn index_gradient_appears_below_the_indexing_line() {
         let backward = format!("{line};[backward];IndexBackward0");
         [of(&|stack| stack.ends_with(line)), of(&|stack| stack.contains(&backward))]
     };
-    // What was sampled before the probes were there stays where it ran.
+    // Samples from before the probes stay where they ran.
     let (_folder, file) = record_until(&target.pid(), &WITH_BACKWARD, |file| {
         let [forward, backward] = counts(file);
         forward > 10 && backward > forward
@@ -251,14 +251,14 @@ fn layers_match_torch_hooks_in_forward_and_backward_passes() {
 struct Layers {
     forward: u64,
     backward: u64,
-    /// Chains of layers that the program has.
+    /// The program's chains of layers.
     met: HashSet<String>,
-    /// Others, and their samples.
+    /// Other chains with their samples.
     other: BTreeMap<String, u64>,
 }
 
 impl Layers {
-    /// Those of a profile, with the chains that the program has.
+    /// Layers of a profile, given the program's chains.
     fn of(file: &str, expect: &HashSet<&str>) -> Self {
         let mut seen = Self::default();
         for (stack, count) in stacks(file, "samples") {

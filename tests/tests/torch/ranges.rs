@@ -8,7 +8,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 
-/// A capture of a program from when its probes are there until it is through. Gives the profile and its file.
+/// A capture of a program from its probes' attachment to its end. Returns the profile and its file.
 fn ranges_of(command: &mut Command) -> (Profile, tempfile::TempDir, String) {
     let (folder, file) =
         record_through(command, &["--context", "python,native", "--probe", "ranges", "-F", "499"]);
@@ -40,7 +40,7 @@ fn ranges_and_steps_are_those_that_the_program_made() {
     let counts: Vec<(&str, u64)> = ranges.iter().map(|(name, cell)| (name.as_str(), cell.count)).collect();
     assert_eq!(counts, [(STEP, STEPS), ("handed over", STEPS), (INNER, STEPS), ("outer", STEPS)]);
     assert_eq!(by_name(&profile, Metric::StepTime)[STEP].count, STEPS - 1);
-    // At least what the program was busy for, each alone.
+    // At least the program's busy time, each alone.
     for (name, least) in [(STEP, 1_000), (INNER, 3_000), ("handed over", 500), ("outer", 2_500)] {
         assert!(ranges[name].min >= least * 1000, "{name}: {:?}", ranges[name]);
     }
@@ -73,10 +73,10 @@ fn training_loop_ranges_appear_below_the_lines_entering_them() {
     numbers.for_each(|ns| (steps, took) = (steps + 1, took + ns));
     let reported = by_name(&profile, Metric::StepTime)["Optimizer.step#SGD.step"];
     println!("| {steps} steps in {took} ns; from outside {} in {} ns", reported.count, reported.sum);
-    // All steps together begin and end where the program says, but for the moment between its clock and the probe.
+    // All steps together match the program's times, except for the delay between its clock and the probe.
     assert!(reported.count == steps && reported.sum.abs_diff(took) < took / 10, "{reported:?}, {took}");
     let samples = stacks(&file, "samples");
-    // Every sample of what the ranges are about is within them, behind the line that is in them.
+    // Every sample of the ranges' work is within them, after the line that is in them.
     const WITHIN: [&str; 2] = [":work:34;[range] work;", ":work:36;[range] work;[range] inner;"];
     let of = WITHIN.map(|within| {
         let at = format!("{within}torch_steps.py:busy:");

@@ -10,10 +10,10 @@ use crate::frameworks::{Target, can_capture_arguments, look_alike, record_throug
 
 type Counts = BTreeMap<String, u64>;
 
-/// Microseconds for which a program is busy after each round, so that nobody who reads along is overrun.
+/// Microseconds of work after each round, so that no reader is overloaded.
 const BUSY: &str = "500";
 
-/// Records a program while it takes its rounds. Gives the calls, and what a model derives, of each chain of operators.
+/// Records a program during its rounds. Returns the calls and the derived values of each operator chain.
 fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
     let options =
         ["--no-gpu", "--context", "python,native", "--probe", "operators", "--operator-stacks", stacks];
@@ -24,7 +24,7 @@ fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
     ["calls", "model-flops"].map(|metric| chains(&file, metric))
 }
 
-/// Chains of operators in a stored profile, and a metric's sum for each.
+/// Operator chains in a stored profile, with a metric's sum for each.
 fn chains(file: &str, metric: &str) -> Counts {
     let folded = folded(file, metric, &["--view", "python"]);
     let mut chains = Counts::new();
@@ -73,7 +73,7 @@ fn every_operator_call_is_counted_below_its_enclosing_operator() {
     assert_eq!(of("aten::linear;aten::addmm"), Some(ROUNDS * 2 * 32 * 64 * 128), "{flops:?}");
     assert_eq!(of("aten::relu_"), Some(2 * ROUNDS * 32 * 64), "{flops:?}");
 
-    // Most without a stack: as many in all, and nothing where it is not.
+    // Most without a stack: the same total, and nothing misplaced.
     let [calls, _] = captured(&mut command, "50/s", shapes);
     assert_eq!(by_operator(&calls), by_operator(&expect), "{calls:?}");
     for chain in calls.keys() {
@@ -90,11 +90,11 @@ fn tensors_of_the_hottest_operators_are_recorded_once_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(look_alike("torch_starts.cpp", folder.path()));
     command.args([&ROUNDS.to_string(), BUSY]).stdin(Stdio::piped());
-    // All six that have a name: which are hot is the compiler's choice.
+    // All six that have a name: which are hot depends on the compiler.
     let options = ["--no-gpu", "--context", "python,native", "-F", "999", "--shapes", "hottest:6"];
     let mut target = Target::start(&mut command);
     let recording = Recording::start(&target.pid(), &options);
-    // Its operators run until enough is known of them; other tensors are those that come after the choice.
+    // Its operators run until they are chosen; other tensors are those after the choice.
     target.send("r");
     recording.wait_for("tensors are recorded from now on");
     target.send("o\n");
@@ -114,7 +114,7 @@ fn tensors_of_the_hottest_operators_are_recorded_once_chosen() {
     let expect: Counts = of_tensors("33x64", "64x129").into();
     let before: Counts = of_tensors("32x64", "64x128").into();
     let chains = chains(&file, "calls");
-    // Most calls come without a stack, and stand apart from those with one.
+    // Most calls have no stack, and are separate from those with one.
     let mut ends = Counts::new();
     for (chain, calls) in &chains {
         *ends.entry(chain.split(';').next_back().unwrap_or_default().to_owned()).or_insert(0) += calls;
@@ -127,7 +127,7 @@ fn tensors_of_the_hottest_operators_are_recorded_once_chosen() {
     assert!(rest.keys().all(|tensors| before.contains_key(tensors)), "{rest:?}");
 }
 
-/// Calls of each operator, wherever it is.
+/// Calls of each operator, anywhere.
 fn by_operator(calls: &Counts) -> Counts {
     let mut sums = Counts::new();
     for (chain, count) in calls {
@@ -137,7 +137,7 @@ fn by_operator(calls: &Counts) -> Counts {
     sums
 }
 
-/// What a program said that one round is made of.
+/// The program's description of one round.
 #[derive(Debug, Default)]
 struct ProgramOutput {
     chains: Counts,
@@ -164,7 +164,7 @@ impl ProgramOutput {
     }
 }
 
-/// A name as torch's profiler shows it: without the overload. `None` for what is no operator.
+/// A name as shown by torch's profiler: without the overload. `None` for frames that are no operators.
 fn as_torch_shows(frame: &str) -> Option<String> {
     let is_step = frame.split_once("Backward").is_some_and(|(name, number)| {
         name.chars().all(|c| c.is_ascii_alphanumeric()) && number.chars().all(|c| c.is_ascii_digit())
@@ -194,7 +194,7 @@ fn training_loop_operators_and_tensors_match_those_torch_recorded() {
     }
 }
 
-/// What differs between what a program said and what was seen of it.
+/// Differences between the program's description and the profile.
 fn compared(said: &ProgramOutput, calls: &Counts, flops: &Counts, nested: bool) -> String {
     let (mut chains, mut tensors, mut work) = (Counts::new(), Counts::new(), Counts::new());
     for (chain, count) in calls {
@@ -218,14 +218,14 @@ fn compared(said: &ProgramOutput, calls: &Counts, flops: &Counts, nested: bool) 
         differences.extend(different("operators", &said.chains, &chains));
     } else {
         differences.extend(different("operators", &by_operator(&said.chains), &by_operator(&chains)));
-        // Without a stack the profile says within which operators one began, from outside in, or that it is not known.
+        // Without a stack, the profile has the enclosing operators, from the outside in, or marks them as unknown.
         let ends: BTreeSet<&str> = said.chains.keys().flat_map(|chain| ends_of(chain)).collect();
         differences.extend(
             chains.keys().filter(|chain| !ends.contains(&***chain)).map(|chain| format!("no {chain}")),
         );
     }
     differences.extend(different("tensors", &said.tensors, &tensors));
-    // Those that torch has no formula for are not in its list.
+    // The list contains only operators for which torch has a formula.
     work.retain(|operator, _| said.flops.contains_key(operator));
     let flops = said.flops.iter().filter(|(operator, _)| *operator != "aten::convolution_backward");
     differences.extend(different("work", &flops.map(|(key, n)| (key.clone(), *n)).collect(), &work));
@@ -241,12 +241,12 @@ fn compared(said: &ProgramOutput, calls: &Counts, flops: &Counts, nested: bool) 
     differences.join("\n")
 }
 
-/// Whether a frame is an operator's with its tensors, below the operator itself.
+/// Whether a frame is an operator with its tensors, below the operator itself.
 fn has_tensors(frame: &str) -> bool {
     frame.contains(" [")
 }
 
-/// A chain from each of its operators on.
+/// The suffixes of a chain, one per operator.
 fn ends_of(chain: &str) -> Vec<&str> {
     let mut ends = vec![chain];
     ends.extend(chain.match_indices(';').map(|(at, _)| &chain[at + 1..]));

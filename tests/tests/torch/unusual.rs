@@ -17,14 +17,14 @@ fn compile(source: &str, options: &[&str], to: &Path) {
     assert!(compiler.status().unwrap().success());
 }
 
-/// A library that looks like PyTorch's, in a folder of its own.
+/// A PyTorch stub library in a separate folder.
 fn library(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let file = folder.join(name).join("libtorch_cpu.so");
     compile("torch_starts.cpp", &[&["-fPIC", "-shared", "-DLIBRARY"], options].concat(), &file);
     file
 }
 
-/// Calls of each operator that a program makes in these processes with these libraries.
+/// Calls of each operator by a program in these processes with these libraries.
 fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) -> BTreeMap<String, u64> {
     let mut command = Command::new(program);
     command.args([rounds.to_string(), processes.to_string()]).args(libraries);
@@ -52,7 +52,7 @@ fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) ->
     calls
 }
 
-/// Samples whose stack has this part.
+/// Samples whose stack contains this.
 fn with(samples: &BTreeMap<String, u64>, part: &str) -> u64 {
     samples.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum()
 }
@@ -92,7 +92,7 @@ fn unknown_torch_version_only_leaves_the_backward_pass_in_place() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    // Its variables of a thread are found in another way.
+    // Its thread-local variables are found in another way.
     let other_form = ["-fPIC", "-shared", "-DLIBRARY", "-DONE_BLOCK=", "-ftls-model=initial-exec"];
     compile("torch_backward.cpp", &other_form, &path.join("libtorch_cpu.so"));
     let search = format!("-L{}", path.display());
@@ -124,7 +124,7 @@ fn invalid_autograd_nodes_are_matched_by_number_or_stay_unknown() {
     let search = format!("-L{}", path.display());
     let options = ["-fomit-frame-pointer", "-DGARBAGE", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"];
     compile("torch_backward.cpp", &options, &path.join("program"));
-    // Of each step that is made six have its numbers, behind a virtual table that is none; four have nothing of a step.
+    // Of each created node, six have its numbers behind an invalid virtual table; four have no node data.
     let expect: BTreeMap<String, u64> = [("aten::index.Tensor;[backward]".to_owned(), 6 * ROUNDS)].into();
     let context = ["--no-gpu", "--context", "python,native", "--probe", "backward", "-F", "499"];
     let (_folder, file) = record_through(&mut Command::new(path.join("program")), &context);

@@ -17,8 +17,8 @@ const LEFT_OUT: &str = "[native code left out]";
 /// Samples by stack: frames below the thread, root first.
 type Stacks = BTreeMap<Vec<String>, u64>;
 
-/// What a capture of a program shows that has so many samples, its native frames but for the mark left out; and
-/// whether there were other ones.
+/// A capture of a program with this many samples, without its native frames except for the mark; and whether there were
+/// others.
 fn captured(target: &Target, samples: u64, context: &[&str]) -> (Stacks, bool) {
     let options = [context, &["--no-gpu", "-F", "499"]].concat();
     let (_folder, file) =
@@ -47,8 +47,8 @@ fn is_python(frame: &str) -> bool {
     frame.contains(".py:")
 }
 
-/// What a short walk sees of a stack: all Python frames, and the operators behind the last of them; all, where there
-/// is none.
+/// What a short walk sees of a stack: all Python frames, and the operators after the last of them; all operators if
+/// there is none.
 fn seen_short(stack: &[String]) -> Vec<String> {
     let last = stack.iter().rposition(|frame| is_python(frame)).unwrap_or(0);
     let kept = |(at, frame): &(usize, &String)| *at >= last || is_python(frame);
@@ -103,12 +103,12 @@ fn python_frames_and_operators_match_those_of_a_full_walk() {
     for (stacks, within) in [(&whole, WITHIN), (&short, WITHIN_SHORT)] {
         let parts = [PLAIN, ENGINE, within].map(|wanted| sum(stacks, wanted));
         let all = total(stacks);
-        // Now and then a sample falls between two operators.
+        // Occasionally a sample falls between two operators.
         assert!(parts.iter().sum::<u64>() * 100 >= all * 95, "{parts:?} of {all}: {stacks:?}");
         assert!(parts.iter().all(|part| part * 10 > all), "{parts:?} of {all}: {stacks:?}");
     }
-    // Whatever stood between two evaluations is said to be missing. Up to 3.10 each function has one, and none is
-    // marked.
+    // Frames between two evaluations are marked as missing. Up to 3.10 each function has a separate evaluation, and
+    // none is marked.
     let version =
         Command::new("python3").args(["-c", "import sys; print(sys.version_info[1])"]).output().unwrap();
     if String::from_utf8_lossy(&version.stdout).trim().parse::<u32>().unwrap() > 10 {
@@ -127,7 +127,7 @@ fn a_training_loop_shows_the_same_operators_without_native_frames() {
     let Some(mut command) = with_torch("torch_train.py") else { return };
     let folder = tempfile::tempdir().unwrap();
     let target = Target::start(command.arg(folder.path().join("chains")));
-    // As many samples as show most stacks.
+    // Enough samples to cover most stacks.
     let (whole, _) = captured(&target, 4000, WHOLE);
     let (short, native) = captured(&target, 4000, WITHOUT_NATIVE);
     assert!(!native);
@@ -149,7 +149,7 @@ fn a_training_loop_shows_the_same_operators_without_native_frames() {
         operators.len(),
         total(&other)
     );
-    // Stacks that were met once or twice in one capture need not be in the other.
+    // Stacks that occur once or twice in one capture may be absent in the other.
     assert!(equal * 100 >= total(&short) * 95 && operators.len() > 50, "{other:?}");
     assert!(other.values().all(|count| count * 50 < total(&short)), "{other:?}");
 }

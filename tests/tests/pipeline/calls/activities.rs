@@ -27,7 +27,7 @@ fn device_time_is_told_apart_by_device_and_stream() {
             "[gpu] gemm(float*)  gpu-time=3 launch-delay=5",
             "[device 0, stream 9]",
             "[gpu] gemm(float*)  gpu-time=20 launch-delay=13",
-            // Counts are known when the host asks, and times when the device has answered.
+            // Counts are known at the host's call, times at the device's report.
             "[gpu] gemm(float*)  kernels=2/2[1..1]",
         ]
     );
@@ -150,7 +150,7 @@ fn time_without_a_launch_and_the_reverse_are_counted() {
 
 #[test]
 fn device_work_starting_after_launch_recording_ends_is_ignored() {
-    // The clock of the device is 997 ahead.
+    // The device's clock is 997 ahead.
     let records = format!(
         "{NAMED}{COLLECTING}
         10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main
@@ -178,7 +178,7 @@ fn device_work_starting_after_launch_recording_ends_is_ignored() {
     );
     let left = "correlate activity-after-end 2\ncorrelate activity-without-launch 1";
     check_gaps("correlate", &records, left);
-    // Where the clocks cannot be compared, none is.
+    // Without comparable clocks there is none.
     let unknown = records.replace("3 clock 7 1000 3 3", "");
     check_gaps("correlate", &unknown, "correlate activity-without-launch 3\ncorrelate clock-unknown 1");
 }

@@ -88,7 +88,7 @@ fn graph_kernels_are_attributed_to_the_node_recorded_for_them() {
 
 #[test]
 fn an_id_of_a_later_call_is_not_the_graphs() {
-    // JAX has the driver call a function of the host behind each graph, and that call got an id, too.
+    // JAX makes the driver call a host function after each graph, and that call got an id, too.
     let records = format!(
         "{NAMED}{COLLECTING}{CAPTURED}
         6 correlate 4 60
@@ -107,7 +107,7 @@ fn an_id_of_a_later_call_is_not_the_graphs() {
 
 #[test]
 fn nodes_with_reported_numbers_keep_their_context_in_any_order() {
-    // Clones are numbered backwards, and the launchable handle was not seen being made.
+    // Clones are numbered backwards, and the creation of the executable handle was not recorded.
     let records = format!(
         "{NAMED}{COLLECTING}
         3 call 3 cuStreamBeginCapture_v2 7/7 app stream=5

@@ -13,14 +13,14 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::view::{GroupBy, Selection};
 
-/// Lines as they are, without the margin that all have in common.
+/// The lines without their common indentation.
 fn unindented(text: &str) -> String {
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let margin = lines.iter().map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
     lines.iter().map(|line| format!("{}\n", &line[margin..])).collect()
 }
 
-/// The tree, with lines, threads and the interpreter's own frames; streams of devices are folded into what ran in them.
+/// The tree with lines, threads and interpreter frames; device streams are folded into their work.
 fn tree_of(profile: &Profile) -> String {
     tree_by(profile, GroupBy::Thread)
 }
@@ -271,7 +271,7 @@ fn recovered_names_are_labelled_and_replaced_by_reported_ones() {
 fn calls_processed_before_their_process_start_create_no_second_process() {
     let calls: String =
         (10..30).map(|n| format!("{n} call {n} cuLaunchKernel 7/7 app function=0x100 : ! main\n")).collect();
-    // More wait than may, so the oldest are used early.
+    // More records wait than allowed, so the oldest are used early.
     let few = Config { waiting_records: 4, ..config() };
     let mut pipeline = run_with(&format!("5 exec 7 app\n{calls}"), few);
     let processes = &pipeline.profile().gpu.processes;
