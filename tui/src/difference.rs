@@ -13,7 +13,7 @@ use crate::theme::Trend;
 
 /// Standard errors that a change must exceed.
 const ERRORS: f64 = 2.0;
-/// A change of this share is large, 0..=1.
+/// A change of at least this share is large, 0..=1.
 const MUCH: f64 = 0.05;
 
 /// A change of a share.

@@ -32,9 +32,9 @@ pub enum Action {
     ZoomReset,
     /// To the next event of the selected lane.
     NextEvent,
-    /// To the event before it.
+    /// To the previous event.
     PreviousEvent,
-    /// Begin or end a selection of time.
+    /// Start or end a selection of time.
     SelectRange,
     /// Next tab.
     NextTab,
@@ -74,7 +74,7 @@ pub enum Action {
     ToggleRecursion,
     /// Whether the backward pass is a separate half.
     ToggleBackward,
-    /// Whether the time tab shows single events or sums.
+    /// Whether the time tab shows individual events or totals.
     ToggleEvents,
     /// Whether chains of boxes with the same value are folded.
     ToggleTrunk,
@@ -112,7 +112,7 @@ pub enum Action {
     EraseAll,
     /// Give the terminal back to the shell until the job is continued.
     Suspend,
-    /// Write the last part of the capture, kept by a flight recorder.
+    /// Write the last part of the capture, as kept by the flight recorder.
     WriteKept,
     /// Quit.
     Quit,
@@ -135,7 +135,7 @@ pub enum Scope {
     Table,
     /// In the timeline.
     Timeline,
-    /// In the timeline of a trace with single events.
+    /// In the timeline of a trace with individual events.
     Events,
     /// In a source file.
     Source,

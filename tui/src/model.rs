@@ -112,7 +112,7 @@ pub struct Model {
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
     pub(crate) events: EventsState,
-    /// Whether the time tab shows sums although there are single events.
+    /// Whether the time tab shows totals although there are individual events.
     pub(crate) sums_by_time: bool,
     pub(crate) source: SourceState,
     pub(crate) health_scroll: usize,

@@ -24,7 +24,7 @@ use crate::view;
 pub struct RenderOptions {
     /// Columns.
     pub width: u16,
-    /// Maximum of lines; empty ones at the end are left out.
+    /// Maximum number of lines; empty ones at the end are left out.
     pub height: u16,
     /// Tab.
     pub tab: Tab,

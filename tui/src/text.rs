@@ -25,7 +25,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     let mut used = 0;
     // For the ellipsis: the length of `out` and its columns while one column was still free.
     let mut ellipsis_at = 0;
-    // Combining marks take no column: bounded, so that a name of them cannot grow a cell without end.
+    // Combining marks take no column: limited, so that a name of them cannot grow a cell without bound.
     for character in text.chars().take(columns.saturating_mul(4).saturating_add(8)) {
         let character = clean(character);
         let mut bytes = [0; 4];
@@ -46,7 +46,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
-/// Like [`cut`], but cuts the beginning: the end of a path matters most.
+/// Like [`cut`], but cuts the start: the end of a path matters most.
 pub(crate) fn cut_left(text: &str, columns: usize) -> String {
     let most = columns.saturating_mul(4).saturating_add(8);
     let skipped = text.char_indices().rev().nth(most).map_or(0, |(at, _)| at);
@@ -61,7 +61,7 @@ pub(crate) fn cut_left(text: &str, columns: usize) -> String {
     if columns == 0 { String::new() } else { format!("…{}", &cleaned[from..]) }
 }
 
-/// A line of a text with its tabs as blanks up to the next multiple of four columns; reads no more of it than fits.
+/// A line of text with its tabs expanded to multiples of four columns; reads no more of it than fits.
 pub(crate) fn expand_tabs(line: &str, columns: usize) -> String {
     const TAB: usize = 4;
     let mut out = String::new();

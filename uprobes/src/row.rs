@@ -39,8 +39,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// One exported name of a row's function. `_v2` names have later parameters, `_ptsz` and `_ptds` (HIP: `_spt`) names
-/// use a default stream of each thread; each has its own code.
+/// One exported name of a row's function. `_v2` names have later parameters; `_ptsz` and `_ptds` (HIP: `_spt`) names
+/// use per-thread default streams. Each has its own code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The symbol.
@@ -157,7 +157,7 @@ macro_rules! returns {
         pub enum ReturnProbe { $(#[doc = $sentence] $variant,)* }
 
         impl ReturnProbe {
-            /// Stable name for machines, kebab-case.
+            /// Stable machine-readable name, kebab-case.
             pub const fn name(self) -> &'static str {
                 match self { $(ReturnProbe::$variant => $label,)* }
             }

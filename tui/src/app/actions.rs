@@ -68,7 +68,7 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::Sort => table::sort_by_next(model),
         Action::Reverse => table::reverse(model),
         Action::Escape => escape(model),
-        // All others move within a tab.
+        // All other actions move within a tab.
         _ => navigate(model, action),
     }
     keep_in_range(model);
@@ -115,7 +115,7 @@ fn change_selection(model: &mut Model, action: Action) {
     }
 }
 
-/// Switches between single events and sums in the time tab.
+/// Switches between individual events and totals in the time tab.
 fn toggle_events(model: &mut Model) {
     model.sums_by_time = !model.sums_by_time;
     model.status = Some(match model.sums_by_time {

@@ -14,7 +14,7 @@ use crate::tab::Tab;
 use crate::text;
 use crate::tree::path;
 
-/// Longest text that is copied: terminals drop longer ones (xterm and tmux keep about 75,000 characters of base64).
+/// Maximum copied text: terminals drop longer ones (xterm and tmux keep about 75,000 characters of base64).
 const BYTES_MAX: usize = 48 << 10;
 
 /// Copies the selection; shows that it did, or what to select first.

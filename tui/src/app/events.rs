@@ -68,7 +68,7 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
     keep_visible(model);
 }
 
-/// Begins a selection at the selected moment, or ends it there.
+/// Starts a selection at the selected time, or ends it there.
 fn select(model: &mut Model) {
     let state = &mut model.events;
     match state.mark.take() {
@@ -77,7 +77,7 @@ fn select(model: &mut Model) {
     }
 }
 
-/// Computes the tables of the time between a moment and the selected one.
+/// Computes the tables of the time between `mark` and the selected time.
 fn finish(model: &mut Model, mark: Nanos) {
     let at = model.events.at;
     let (from, to) = (mark.min(at), mark.max(at));
@@ -99,7 +99,7 @@ pub(crate) fn clear(model: &mut Model) -> bool {
     zoomed
 }
 
-/// The moment at a column of the screen.
+/// The time at a column of the screen.
 fn moment(model: &Model, column: u16) -> Option<Nanos> {
     let lanes = model.events_data()?;
     let area = areas(model).lanes;

@@ -14,7 +14,7 @@ use crate::tree::{children, parent, path};
 /// Rows of ancestors that stay visible above the box zoomed into.
 const ANCESTORS_IN_SIGHT: usize = 3;
 
-/// Fewest columns of a box to jump to it without zooming.
+/// Minimum columns of a box to jump to it without zooming.
 const RECOGNIZABLE: u16 = 4;
 
 /// Columns that a box should have after a zooming jump, so that its name is readable.

@@ -10,7 +10,7 @@ use crate::message::Effects;
 use crate::model::{Mode, Model};
 use crate::state::prompt::{Prompt, Purpose};
 
-/// Longest line, in characters: longer than any name worth typing.
+/// Maximum characters of a line, more than any useful name.
 const LIMIT: usize = 200;
 
 pub(super) fn begin_search(model: &mut Model) {

@@ -10,8 +10,8 @@ use deepctx_profile::frame::short_labels;
 use deepctx_profile::view::fold::names_work;
 use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind};
 
-/// A frame with at least this share of the first of its chain is on the same row, percent. Less than for boxes, since
-/// rows are few and a row's share is that of its first frame.
+/// A frame with at least this percentage of its chain's first frame is on the same row. Less than for boxes, because
+/// rows are few and a row shows the share of its first frame.
 const SAME_PERCENT: u128 = 90;
 
 /// Frames named in a row before its last.
@@ -43,13 +43,13 @@ impl HotPath {
     }
 }
 
-/// The `rows` hottest paths of a tree, each below its enclosing path, hottest first; none with less than a percent of
-/// everything.
+/// The `rows` hottest paths of a tree, each below its enclosing path, hottest first; paths below one percent of the
+/// total are left out.
 pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
     let value = |node: u32| tree.nodes[node as usize].inclusive;
     let Some(root) = tree.nodes.first() else { return Vec::new() };
     let least = (root.inclusive / 100).max(1);
-    // By value; the smaller number is the outer one of equals.
+    // By value; of equal ones, the smaller number is the outer one.
     let mut open: BinaryHeap<(u64, Reverse<u32>, Option<usize>)> = BinaryHeap::new();
     let worth = |parent: u32| tree.own_children(parent).filter(|&child| value(child) >= least);
     let processes: Vec<u32> = tree.own_children(0).collect();

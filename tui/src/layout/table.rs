@@ -7,17 +7,17 @@
 pub(crate) const VALUE: usize = 9;
 /// Columns of a percentage.
 pub(crate) const SHARE: usize = 7;
-/// Columns of the kind's letter with its gap.
+/// Columns of the kind's letter and its gap.
 pub(crate) const KIND: usize = 3;
-/// Columns that a name should have; figures that leave less are left out.
+/// Desired columns of a name; figures that leave less are left out.
 pub(crate) const NAME: usize = 16;
-/// Columns that a name must have beside the first figure.
+/// Minimum columns of a name beside the first figure.
 pub(crate) const SHORT_NAME: usize = 8;
 /// Columns of a value of another metric, and of its title.
 pub(crate) const OTHER: usize = 15;
-/// Fewest columns of a location; with less it is left out.
+/// Minimum columns of a location; with less it is left out.
 pub(crate) const LOCATION: usize = 24;
-/// Columns that a name should have before other metrics get any.
+/// Desired columns of a name before other metrics get any.
 pub(crate) const WIDE_NAME: usize = 24;
 
 /// Column that the rows are sorted by.

@@ -8,21 +8,21 @@ use deepctx_profile::units::Nanos;
 /// The visible time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeSpan {
-    /// Begin, since the capture began.
+    /// Start, relative to the start of the capture.
     pub(crate) from: Nanos,
     /// Length; never 0.
     pub(crate) length: Nanos,
 }
 
 impl TimeSpan {
-    /// The moment in the middle of one of `columns`, since the capture began.
+    /// The time in the middle of one of `columns`, relative to the start of the capture.
     pub(crate) fn moment_at(self, column: u16, columns: u16) -> Nanos {
         let offset =
             u128::from(self.length.0) * (2 * u128::from(column) + 1) / (2 * u128::from(columns.max(1)));
         self.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(0)))
     }
 
-    /// The column of a moment; `None` if it is not visible.
+    /// The column of a time; `None` if it is not visible.
     pub(crate) fn column_of(self, at: Nanos, columns: u16) -> Option<u16> {
         let offset = at.0.checked_sub(self.from.0).filter(|offset| *offset < self.length.0)?;
         let column = u128::from(offset) * u128::from(columns) / u128::from(self.length.0);

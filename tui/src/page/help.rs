@@ -9,7 +9,7 @@ use ratatui::widgets::Block;
 
 use crate::keys::{BINDINGS, Binding, Scope};
 
-/// Most columns of the page.
+/// Maximum columns of the page.
 const WIDTH: u16 = 84;
 
 /// A line of the page.

@@ -11,11 +11,11 @@ use crate::layout::hot_paths::{HotPath, hot_paths};
 use crate::model::Model;
 use crate::text;
 
-/// Columns from which on tables are beside the contexts.
+/// Minimum columns for tables beside the contexts.
 const WIDE: u16 = 120;
-/// Lines of a screen with room for headings.
+/// Minimum lines of a screen for headings.
 const HEADINGS: usize = 14;
-/// Lines of a screen with room for all details of the selected row.
+/// Minimum lines of a screen for all details of the selected row.
 const TALL: usize = 28;
 
 /// A selectable row.
@@ -125,7 +125,7 @@ fn findings<'a>(
     }
 }
 
-/// Text if nothing stands out: the hottest line is where to begin.
+/// Text if there are no findings: it points to the hottest line.
 fn nothing(model: &Model, conclusions: &Conclusions) -> String {
     let hottest = model.overview_data().and_then(|overview| overview.functions.first());
     let hottest = hottest.map_or_else(String::new, |row| {
@@ -137,7 +137,7 @@ fn nothing(model: &Model, conclusions: &Conclusions) -> String {
     }
 }
 
-/// Rules that lack their input are not findings.
+/// Text about rules that lack their input, which are no findings.
 fn coverage(rules: &RuleCoverage) -> Option<String> {
     let all = rules.checked + rules.unchecked;
     let help = rules
@@ -247,7 +247,7 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
 /// Tables with rows, the most informative one first.
 fn tables(model: &Model) -> Vec<(&'static str, &[TableRow])> {
     let Some(overview) = model.overview_data() else { return Vec::new() };
-    // Less than half a percent is not worth a look.
+    // Less than half a percent is not worth showing.
     let least = model.whole() / 200;
     let upto = |rows: &[TableRow], value: fn(&TableRow) -> u64| {
         rows.iter().take_while(|row| value(row) > least).count()

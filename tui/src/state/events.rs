@@ -11,23 +11,23 @@ use deepctx_profile::units::Nanos;
 
 use crate::layout::timeline::TimeSpan;
 
-/// Shortest visible time: a column is a nanosecond on the widest screen.
+/// Minimum visible time: a column is a nanosecond on the widest screen.
 const LENGTH_MIN: u64 = 500;
 
-/// The user's position. Times are since the first event.
+/// The user's position. Times are relative to the first event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventsState {
     /// Selected lane.
     pub(crate) lane: usize,
     /// First visible lane.
     pub(crate) scroll: usize,
-    /// Begin of the visible time.
+    /// Start of the visible time.
     pub(crate) from: Nanos,
     /// Length of the visible time; `None` for all of it.
     pub(crate) length: Option<Nanos>,
-    /// The selected moment.
+    /// The selected time.
     pub(crate) at: Nanos,
-    /// Begin of an unfinished selection.
+    /// Start of an unfinished selection.
     pub(crate) mark: Option<Nanos>,
     /// Where the mouse button was pressed.
     pub(crate) pressed: Option<Nanos>,

@@ -8,14 +8,14 @@ use deepctx_profile::view::snapshot::{Lane, Snapshot, TabData, Timeline};
 
 use crate::layout::timeline::TimeSpan;
 
-/// The user's position. Times are since the capture began.
+/// The user's position. Times are relative to the start of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimelineState {
     /// Selected lane.
     pub(crate) lane: usize,
     /// First visible lane.
     pub(crate) scroll: usize,
-    /// The selected moment.
+    /// The selected time.
     pub(crate) at: Option<Nanos>,
     /// How often the whole was halved to get the visible time.
     pub(crate) zoom: u32,

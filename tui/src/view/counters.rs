@@ -42,7 +42,7 @@ pub(super) fn bars(counter: &CounterLane, span: TimeSpan, theme: &Theme, area: R
     }
 }
 
-/// The value at a moment, and the highest of all.
+/// The value at a time, and the highest of all.
 pub(super) fn describe(counter: &CounterLane, at: Nanos) -> String {
     let value = counter.value(at).map_or_else(|| "not known yet".to_owned(), |value| counter.written(value));
     format!("{value} at {} · most {}", moment(at.0, 1_000), counter.written(counter.most()))

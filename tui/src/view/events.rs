@@ -26,9 +26,9 @@ use crate::model::Model;
 use crate::text;
 use crate::theme::Theme;
 
-/// Fewest columns of an event with a name.
+/// Minimum columns of an event with a name.
 const NAMED: u16 = 4;
-/// Fewest columns of a table with shares.
+/// Minimum columns of a table with shares.
 const SHARES_FROM: u16 = 60;
 /// One in this many lines of the tables is for findings.
 const FINDINGS: u16 = 3;

@@ -81,7 +81,7 @@ struct SelectionText<'a> {
     inclusive: u64,
 }
 
-/// The selected box, row, line or moment: name, values, place, boxes above.
+/// The selected box, row, line or time: name, values, place, boxes above.
 fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     match model.tab {
         Tab::Flame | Tab::Callers => {

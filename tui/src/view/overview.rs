@@ -26,7 +26,7 @@ const BAR: usize = 12;
 const BESIDE: u16 = 56;
 /// Columns of a finding's place, if there is room for it.
 const PLACE: usize = 36;
-/// Columns from which on a finding is shown with its place.
+/// Minimum columns for a finding with its place.
 const WITH_PLACE: u16 = 100;
 /// Columns of the word before a detail.
 const WORD: usize = 10;

@@ -31,7 +31,7 @@ struct Bars {
     full: f64,
 }
 
-/// A value over time is a number of CPUs, if it is time.
+/// Converts a value to a rate; time becomes a number of CPUs.
 fn rate(value: f64, unit: Unit, length_ns: f64) -> f64 {
     match unit {
         Unit::Nanoseconds if length_ns > 0.0 => value / length_ns,
@@ -222,7 +222,7 @@ pub(super) fn times(
     }
 }
 
-/// The least of 1, 2 or 5 times a power of ten (of a minute beyond one) that leaves a tick twelve columns.
+/// The smallest of 1, 2 or 5 times a power of ten (of a minute beyond one) that leaves a tick twelve columns.
 fn round_distance(length_ns: u64, columns: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     let least = u128::from(length_ns) * 12 / u128::from(columns.max(1));
@@ -254,7 +254,7 @@ pub(super) fn tick(at_ns: u64, distance_ns: u64) -> String {
     }
 }
 
-/// The selected lane and moment, for the footer: name, time, value at that time.
+/// The selected lane and time, for the footer: name, time, value at that time.
 pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let timeline = model.timeline_data()?;
     let lane = timeline.lanes.get(model.timeline.lane)?;
@@ -287,13 +287,13 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     Some((lane.label.clone(), format!("{from} – {to}: {amount} of {}", lane.metric)))
 }
 
-/// The first moment of a column.
+/// The start time of a column.
 pub(super) fn edge(span: TimeSpan, column: u16, columns: u16) -> Nanos {
     let offset = u128::from(span.length.0) * u128::from(column) / u128::from(columns.max(1));
     span.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(u64::MAX)))
 }
 
-/// A moment, as precise as its distance to the next one.
+/// A time, as precise as its distance to the next one.
 pub(super) fn moment(at_ns: u64, distance_ns: u64) -> String {
     match distance_ns {
         0..1_000 => format!("{:.6} ms", at_ns as f64 / 1e6),

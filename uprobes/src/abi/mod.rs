@@ -26,7 +26,7 @@ pub struct Field {
     pub role: Role,
     /// How to read it.
     pub scalar: Scalar,
-    /// Bytes from the beginning of the structure.
+    /// Bytes from the start of the structure.
     pub offset: u16,
     /// `STRUCTURE.member` in the header.
     pub declared: &'static str,
@@ -35,7 +35,7 @@ pub struct Field {
 /// Location of a value when the function is entered, before its first instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// In a register; `shift` bits above its lowest.
+    /// In a register, `shift` bits above the lowest bit.
     Register {
         /// The register.
         register: Register,
@@ -132,7 +132,7 @@ impl Argument {
         Self { role, name: Cow::Borrowed(role.name()), scalar, location }
     }
 
-    /// An argument of eight bytes.
+    /// An eight-byte argument.
     pub(crate) fn word(role: Role, location: Location) -> Self {
         Self::new(role, Scalar::U64, location)
     }
@@ -141,7 +141,7 @@ impl Argument {
 /// Words read from a structure: for an NCCL id, a random number and an address.
 const STRUCTURE_WORDS: usize = 3;
 
-/// Elements read from an array of nodes: as many as fit beside a node's own parameters.
+/// Elements read from an array of nodes: as many as fit in addition to a node's own parameters.
 const ARRAY_ELEMENTS: i32 = 12;
 
 /// The meaning of one element of an array.
@@ -153,7 +153,7 @@ const fn element_of(role: Role) -> Option<Role> {
     }
 }
 
-/// Hands out registers and stack slots in the order of the declaration.
+/// Assigns registers and stack slots in declaration order.
 #[derive(Debug, Default)]
 struct Assigner {
     registers: usize,
@@ -182,7 +182,7 @@ impl Assigner {
         }
     }
 
-    /// Three times 32 bits: two registers, of which y shares one with x, or twelve bytes on the stack.
+    /// Three 32-bit values: two registers, of which y shares one with x, or twelve bytes on the stack.
     fn dim3(&mut self, role: Role) -> Vec<Argument> {
         let locations = match self.integer(2) {
             Some(&[low, high]) => [(low, 0), (low, 32), (high, 0)]
@@ -196,7 +196,7 @@ impl Assigner {
         values.map(|(role, location)| Argument::new(role, Scalar::U32, location)).collect()
     }
 
-    /// Three times 64 bits, which are always on the stack.
+    /// Three 64-bit values, always on the stack.
     fn extent(&mut self) -> Vec<Argument> {
         let at = self.memory(24);
         [(Role::Width, 0), (Role::Height, 8), (Role::Depth, 16)]
@@ -204,7 +204,7 @@ impl Assigner {
             .into()
     }
 
-    /// A structure by value. If it has a meaning and is large enough to be on the stack, its first words.
+    /// A structure by value: its first words, if it has a meaning and is large enough to be on the stack.
     fn structure(&mut self, role: Role, bytes: u16) -> Vec<Argument> {
         let pieces = usize::from(bytes).div_ceil(8);
         if pieces <= 2 && self.integer(pieces).is_some() {

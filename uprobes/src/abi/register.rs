@@ -49,7 +49,7 @@ const REGISTERS: [(Register, &str, Iced); 16] = [
 ];
 
 impl Register {
-    /// The registers that pass integers, in order.
+    /// Registers of integer arguments, in order.
     pub const ARGUMENTS: [Self; 6] = [Self::Rdi, Self::Rsi, Self::Rdx, Self::Rcx, Self::R8, Self::R9];
 
     /// Its name in lower case.

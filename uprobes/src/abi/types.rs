@@ -3,61 +3,61 @@
 //! Owns: [`Type`], [`Scalar`]. Because: the type of an argument decides its location in the calling convention. Does
 //! not: know what an argument means ([`deepctx_events::Role`]) or where it is ([`crate::abi`]).
 
-/// Type of a parameter, as far as its passing depends on it.
+/// Type of a parameter, as far as it affects passing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// A pointer or a handle that is one.
+    /// A pointer, or a handle that is one.
     Pointer,
-    /// 64 bits without a sign.
+    /// Unsigned, 64 bits.
     U64,
-    /// 64 bits with a sign.
+    /// Signed, 64 bits.
     I64,
-    /// 32 bits without a sign.
+    /// Unsigned, 32 bits.
     U32,
-    /// 32 bits with a sign.
+    /// Signed, 32 bits.
     I32,
-    /// 16 bits without a sign.
+    /// Unsigned, 16 bits.
     U16,
-    /// 8 bits without a sign.
+    /// Unsigned, 8 bits.
     U8,
     /// A floating-point number: passed in a register that probes cannot read.
     Float,
-    /// `dim3`: three times 32 bits.
+    /// `dim3`: three 32-bit values.
     Dim3,
-    /// `cudaExtent`, `hipExtent`: three times 64 bits.
+    /// `cudaExtent`, `hipExtent`: three 64-bit values.
     Extent,
     /// `cudaPitchedPtr`, `hipPitchedPtr`: a pointer and three sizes.
     PitchedPointer,
-    /// A structure of integers, of this many bytes.
+    /// A structure of integers with this many bytes.
     Struct(u16),
 }
 
-/// One number, as it is read.
+/// How to read one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scalar {
     /// Bytes: 1, 2, 4 or 8.
     pub bytes: u8,
-    /// To be extended by its sign.
+    /// Whether it is sign-extended.
     pub signed: bool,
-    /// An address or handle, to be shown in hexadecimal.
+    /// An address or handle, shown in hexadecimal.
     pub pointer: bool,
 }
 
 impl Scalar {
     /// A pointer or handle.
     pub const POINTER: Self = Self { bytes: 8, signed: false, pointer: true };
-    /// One byte without a sign.
+    /// An unsigned byte.
     pub const U8: Self = Self { bytes: 1, signed: false, pointer: false };
-    /// Two bytes without a sign.
+    /// Two unsigned bytes.
     pub const U16: Self = Self { bytes: 2, signed: false, pointer: false };
-    /// Four bytes without a sign.
+    /// Four unsigned bytes.
     pub const U32: Self = Self { bytes: 4, signed: false, pointer: false };
-    /// Eight bytes without a sign.
+    /// Eight unsigned bytes.
     pub const U64: Self = Self { bytes: 8, signed: false, pointer: false };
 }
 
 impl Type {
-    /// The readable number, if probes can read this type.
+    /// How to read the number, if probes can read this type.
     pub const fn scalar(self) -> Option<Scalar> {
         let (bytes, signed) = match self {
             Self::Pointer => return Some(Scalar::POINTER),

@@ -28,17 +28,17 @@ use deepctx_events::Family;
 
 use crate::row::Row;
 
-/// The rows of PyTorch's allocators, which are probed on request.
+/// The rows of PyTorch's allocators, probed on request.
 pub(crate) fn allocator_rows() -> &'static [Row] {
     torch::allocator::ROWS
 }
 
-/// The rows for ranges of a library, which are probed on request.
+/// The rows for a library's ranges, probed on request.
 pub(crate) fn range_rows(family: Family) -> Cow<'static, [Row]> {
     nvtx::rows(family)
 }
 
-/// The rows of a runtime of OpenMP, which is probed on request.
+/// The rows of an OpenMP runtime, probed on request.
 pub(crate) fn openmp_rows(family: Family) -> Cow<'static, [Row]> {
     openmp::rows(family)
 }

@@ -20,7 +20,7 @@ const GNU: &[Row] = table! { GnuOpenMp, OpenMp:
 
 const LLVM: &[Row] = table! { LlvmOpenMp, OpenMp:
     OpenMpEvent::ParallelBegins, NotNeeded => GOMP_parallel 4.0 (HostFunction Pointer, UserData Pointer, Count U32, Flags U32);
-    // The function's own arguments follow; the second gives their number.
+    // The function's own arguments follow; the second states their number.
     OpenMpEvent::ParallelBegins, NotNeeded => __kmpc_fork_call 3.0 (Config Pointer, Other I32, HostFunction Pointer);
 };
 

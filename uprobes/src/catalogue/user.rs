@@ -32,13 +32,13 @@ use toml::Spanned;
 use crate::abi::{self, Argument, Location, Register, Scalar, Type};
 use crate::row::{ReturnProbe, Row};
 
-/// Most bytes of a file of rows.
+/// Maximum bytes of a file of rows.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Most rows of one file: each is searched for in every library that its glob matches.
+/// Maximum rows of one file: each is searched for in every library that its glob matches.
 const ROWS_MAX: usize = 1024;
-/// Most arguments of one row: a record has room for no more.
+/// Maximum arguments of one row: a record has room for no more.
 const ARGUMENTS_MAX: usize = 16;
-/// Longest symbol; names that compilers make of templates are long.
+/// Maximum symbol length; template names are long.
 const SYMBOL_BYTES_MAX: usize = 4096;
 
 /// A row that a user wrote.
@@ -378,7 +378,7 @@ fn offset_of(text: &str) -> Option<i32> {
     (number >= 0 && digits.starts_with(|c: char| c.is_ascii_digit())).then_some(sign * number)
 }
 
-/// `*` matches any bytes and `?` matches one. Takes time in proportion to the product of the lengths at most.
+/// `*` matches any bytes and `?` matches one. The time is at most proportional to the product of the lengths.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

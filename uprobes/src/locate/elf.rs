@@ -19,19 +19,20 @@ use object::elf::{
 use object::pod::slice_from_all_bytes;
 use rustc_hash::FxHashMap;
 
-/// Most program headers; linkers write about a dozen.
+/// Maximum program headers; linkers write about a dozen.
 const SEGMENTS_MAX: u64 = 4096;
-/// Most section headers; the format's own bound without extended numbering.
+/// Maximum section headers; the format's own limit without extended numbering.
 const SECTIONS_MAX: u64 = 65_535;
-/// Most bytes of one symbol or string table. The largest seen (a debug build of a framework) has 160 MB of strings.
+/// Maximum bytes of one symbol or string table. The largest known one (a debug build of a framework) has 160 MB of
+/// strings.
 const TABLE_BYTES_MAX: u64 = 256 << 20;
-/// Most needed libraries that are listed.
+/// Maximum number of listed needed libraries.
 const NEEDED_MAX: usize = 1024;
 /// Tag of an entry of the dynamic section that names a library.
 const DT_NEEDED: u64 = 1;
-/// Most definitions of versions that are followed; libraries have a few dozen.
+/// Maximum number of followed version definitions; libraries have a few dozen.
 const VERSIONS_MAX: usize = 4096;
-/// Most symbols of one name: static functions of several objects may share it.
+/// Maximum symbols of one name: static functions of several objects may share it.
 pub const SAME_NAME_MAX: usize = 16;
 
 /// Bytes that can be read at an offset: a file, or memory in tests.
@@ -130,7 +131,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
             header.e_phnum.get(LE).into(),
             SEGMENTS_MAX,
         )?;
-        // A file without section headers runs; it only has no names.
+        // A file without section headers runs, but has no names.
         let sections = table::<SectionHeader64<LE>, S>(
             source,
             header.e_shoff.get(LE),
@@ -376,7 +377,7 @@ impl Versions {
     }
 }
 
-/// A table of the file, bounded.
+/// A table of the file, with a size limit.
 fn table<T: object::Pod + Clone, S: ByteSource + ?Sized>(
     source: &S,
     offset: u64,
@@ -398,7 +399,7 @@ fn table<T: object::Pod + Clone, S: ByteSource + ?Sized>(
     Ok(whole_entries::<T>(&bytes).to_vec())
 }
 
-/// The entries of a table; a truncated last one is left out.
+/// The entries of a table, without a truncated last one.
 fn whole_entries<T: object::Pod>(bytes: &[u8]) -> &[T] {
     let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
     slice_from_all_bytes(&bytes[..whole]).unwrap_or_default()

@@ -17,13 +17,13 @@ use iced_x86::{
 
 use crate::abi::{Argument, Register};
 
-/// Most bytes from the entry to a probe: a prologue is shorter.
+/// Maximum bytes from the entry to a probe: a prologue is shorter.
 const REACH_BYTES: usize = 64;
-/// Most bytes of a function that are searched for jumps back to its beginning.
+/// Maximum bytes of a function that are searched for jumps back to its start.
 pub const FUNCTION_BYTES_MAX: u64 = 64 << 10;
 /// Bytes searched if the symbol has no size.
 const UNSIZED_BYTES: usize = 512;
-/// Largest frame that a skipped instruction may make.
+/// Maximum frame that a skipped instruction may allocate.
 const FRAME_BYTES_MAX: u64 = 32 << 10;
 
 /// Abilities of the running kernel.
@@ -65,11 +65,11 @@ pub enum NotEmulated {
     StackMoves,
     /// Arguments on the stack, or in memory, may be written before there is one.
     MemoryWritten,
-    /// A later jump leads to a place between the entry and it: calls would be counted more than once.
+    /// A later jump leads to a position between the entry and it: calls would be counted more than once.
     JumpedBackTo,
 }
 
-/// The place of a probe.
+/// Position of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbePoint {
     /// Bytes after the function's entry.
@@ -186,7 +186,7 @@ struct Walk {
     stack_needed: bool,
     /// Bytes that the stack pointer moved down.
     frame: u64,
-    /// Something was stored, perhaps below the stack pointer.
+    /// Something was stored, possibly below the stack pointer.
     stored: bool,
     info: InstructionInfoFactory,
 }

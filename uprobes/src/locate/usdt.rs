@@ -18,11 +18,11 @@ use super::elf::{ByteSource, Image};
 use crate::abi::Scalar;
 use crate::abi::{Location, Register};
 
-/// Most bytes of the section: interpreters and databases have some tens of kilobytes.
+/// Maximum bytes of the section: interpreters and databases have tens of kilobytes.
 const SECTION_BYTES_MAX: u64 = 1 << 20;
-/// Most probes of a file.
+/// Maximum probes of a file.
 pub const PROBES_MAX: usize = 4096;
-/// Most arguments of a probe: the macros that make notes allow no more.
+/// Maximum arguments of a probe: the macros that create notes allow no more.
 const ARGUMENTS_MAX: usize = 12;
 const OWNER: &[u8] = b"stapsdt\0";
 const TYPE: u32 = 3;

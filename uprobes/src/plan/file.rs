@@ -58,7 +58,7 @@ pub struct PlannedFile {
     pub sites: Vec<Site>,
     /// Functions without a probe.
     pub missing: Vec<MissingProbe>,
-    /// Of a collector: its messages, or why it cannot be used.
+    /// For a collector: its messages, or why it cannot be used.
     pub collector: Option<Result<Collector, NoProbe>>,
 }
 
@@ -213,7 +213,7 @@ fn of_family(family: Family) -> impl Iterator<Item = Row> {
 }
 
 impl PlannedFile {
-    /// This process no longer maps it.
+    /// Removes a process that no longer maps it.
     pub(super) fn remove_process(&mut self, pid: u32) {
         if let Ok(at) = self.pids.binary_search(&pid) {
             self.pids.remove(at);

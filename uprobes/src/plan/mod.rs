@@ -17,8 +17,8 @@ use file::Search;
 pub use file::{Contents, Layers, PlannedFile};
 pub use request::{NotRecorded, ProbeRequest, missing};
 
-/// Most files remembered as having nothing to probe: eight thousand processes with a few dozen files of their own each.
-/// Those not seen for the longest time are dropped first, and searched again if they come back.
+/// Maximum files remembered as having nothing to probe: eight thousand processes with a few dozen files of their own
+/// each. The least recently seen ones are dropped first, and searched again if they come back.
 pub const FILES_MAX: usize = 1 << 18;
 
 /// Number of a planned file. Numbers of removed files are not reused.
@@ -133,7 +133,7 @@ impl Planner {
         new
     }
 
-    /// A process is gone.
+    /// Removes a process that has ended.
     pub fn remove_process(&mut self, pid: u32) {
         for planned in &mut self.planned {
             planned.remove_process(pid);

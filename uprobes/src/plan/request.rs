@@ -18,7 +18,7 @@ pub struct ProbeRequest {
     pub memory: bool,
     /// The caller of the parallel region that an OpenMP thread works for.
     pub openmp: bool,
-    /// Beginnings of operators, and their nesting.
+    /// Starts of operators, and their nesting.
     pub operators: bool,
     /// Operators whose tensors are recorded, as schemas name them: `aten::addmm`; without an overload all of them.
     pub tensors: Vec<String>,

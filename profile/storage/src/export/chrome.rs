@@ -214,7 +214,7 @@ fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Res
     Ok(())
 }
 
-/// Trace tools tell copies from kernels by names such as `Memcpy HtoD` and `Memset`.
+/// Trace tools distinguish copies from kernels by names such as `Memcpy HtoD` and `Memset`.
 fn as_in_pytorch(kind: ActivityKind, name: &str) -> Cow<'_, str> {
     let moves = matches!(kind, ActivityKind::Copy | ActivityKind::Fill);
     match name.strip_prefix("mem").filter(|_| moves) {

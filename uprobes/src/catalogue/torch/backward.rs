@@ -36,7 +36,7 @@ const EXECUTE: [&str; 2] = [
      11InputBufferE",
 ];
 
-/// Bytes of a function that are read: accessors have some forty, and the comparison is about 170 into its function.
+/// Bytes read of a function: accessors have about forty, and the comparison is about 170 into its function.
 const CODE_BYTES_MAX: u64 = 512;
 /// Possible offsets of `topological_nr_`: after a virtual table, a reference count and eight bytes, at least.
 const TOPOLOGICAL: std::ops::RangeInclusive<u32> = 0x18..=0x40;
@@ -110,7 +110,7 @@ pub(crate) fn unplaced() -> Vec<Row> {
     .into()
 }
 
-/// Offset of the number that is compared, unsigned, with an argument, if there is exactly one such comparison.
+/// Offset of the field that is compared, unsigned, with an argument, if there is exactly one such comparison.
 fn compared(code: &[u8]) -> Option<i32> {
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
     let mut instruction = Instruction::default();

@@ -73,7 +73,7 @@ struct TrackedValue {
 /// Registers that a called function may overwrite.
 const CHANGED_BY_CALLS: [Iced; 9] =
     [Iced::RAX, Iced::RCX, Iced::RDX, Iced::RSI, Iced::RDI, Iced::R8, Iced::R9, Iced::R10, Iced::R11];
-/// Most pointers that are followed: list, array, tensor.
+/// Maximum number of followed pointers: list, array, tensor.
 const DEPTH_MAX: u8 = 2;
 
 /// State of a list's tag.

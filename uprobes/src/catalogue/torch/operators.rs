@@ -21,7 +21,7 @@ use crate::locate::reason::NoProbe;
 use crate::row::Row;
 
 const BEGINS: &str = "_ZN2at27getStepCallbacksUnlessEmptyENS_11RecordScopeE";
-/// The entry with its object, and without.
+/// The entry function in both signatures: with its object, and without.
 const BOXED: [&str; 2] = [
     "_ZNK3c1010Dispatcher9callBoxedERKNS_14OperatorHandleEPSt6vectorINS_6IValueESaIS5_EE",
     "_ZNK3c1010Dispatcher9callBoxedERKNS_14OperatorHandleEPSt6vectorINS_6IValueESaIS5_EE.isra.0",

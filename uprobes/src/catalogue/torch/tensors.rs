@@ -31,20 +31,20 @@ use crate::locate::reason::NoProbe;
 use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::row::Row;
 
-/// Most probed operators: all overloads of some dozen.
+/// Maximum number of probed operators: all overloads of a few dozen.
 const OPERATORS_MAX: usize = 256;
-/// Most tensors read of one operator; fewer of a convolution, which needs other arguments too.
+/// Maximum number of tensors read per operator; fewer for a convolution, which needs other arguments too.
 const TENSORS_MAX: usize = 3;
 const TENSORS_OF_CONVOLUTION: usize = 2;
 /// Sizes that a tensor stores inline.
 const SIZES: usize = 5;
 /// Number of strides read of an optional tensor.
 const STRIDES_OF_OPTIONAL: usize = 1;
-/// Most dimensions of a convolution, without batch and channels.
+/// Maximum spatial dimensions of a convolution, without batch and channels.
 const SPATIAL: i16 = 3;
 /// With the first offset, types are numbered as in 1.13.
 const KEYS_OLD: i16 = KEYS[0];
-/// Bytes of a function that are followed: all tensors are read before the first call.
+/// Bytes of a function to follow: all tensors are read before the first call.
 const CODE_BYTES: u64 = 1024;
 
 /// The probes of these operators, and those without one, with the reason.
@@ -183,7 +183,7 @@ fn operands(
     (operands.collect(), None)
 }
 
-/// Most dimensions of an operator's tensors.
+/// Maximum number of dimensions of an operator's tensors.
 fn rank_max(identifier: &str) -> usize {
     match identifier {
         "mm" | "addmm" => 2,

@@ -25,7 +25,7 @@ const SHORT: i64 = 16;
 /// Largest plausible offset of a field in a thunk.
 const FIELD_MAX: i64 = 1 << 12;
 
-/// Offsets of the fields from the beginning of the object.
+/// Offsets of the fields from the start of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     /// The string with the operator's name.

@@ -24,9 +24,9 @@ use fields::Fields;
 
 /// The constructor that receives a thunk's names.
 const CONSTRUCTOR: &str = "_ZN3xla3cpu5ThunkC2ENS1_4KindENS1_4InfoE";
-/// Bytes of its code that are read.
+/// Bytes of its code to read.
 const CODE_BYTES: u64 = 512;
-/// Classes of thunks, as in their symbols. Those with a number of kernel arguments in their names follow.
+/// Classes of thunks, as in their symbols. Classes with a number of kernel arguments in their names follow.
 const CLASSES: [&str; 26] = [
     "14AllGatherThunk",
     "14AllReduceThunk",
@@ -55,9 +55,9 @@ const CLASSES: [&str; 26] = [
     "14XnnFusionThunk",
     "14YnnFusionThunk",
 ];
-/// Most arguments of kernels with a separate class.
+/// Maximum arguments of kernels with a separate class.
 const SMALL_MAX: usize = 16;
-/// Beginning of a function with a frame pointer: `push %rbp; mov %rsp,%rbp`, perhaps after a landing pad.
+/// Start of a function with a frame pointer: `push %rbp; mov %rsp,%rbp`, possibly after a landing pad.
 const KEEPS_FRAMES: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
 const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
