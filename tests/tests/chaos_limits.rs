@@ -124,7 +124,7 @@ fn a_profiler_that_stood_still_goes_on() {
     let recording = Recording::start(&busy.pid(), &[]);
     recording.wait_until(|file| sample_count(file) > 0);
     recording.signal("STOP");
-    // The program continues meanwhile.
+    // Lets the program continue for a while.
     let until = ticks(&busy.pid()) + 2 * TICKS;
     wait_for("two seconds of CPU time", || ticks(&busy.pid()) >= until);
     let before = sample_count(&recording.file());

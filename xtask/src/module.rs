@@ -84,8 +84,7 @@ pub(crate) fn lay_out(library: &Path, package: &Path) -> Result<()> {
 
 /// Runs the module's tests: types, doc examples, behavior, the notebook, the command's `analyze --rules`.
 /// `built_with_tests` is the library and the command if they were built with the workspace's tests: building the
-/// command
-/// again would replace it under other running tests.
+/// command again would replace it under other running tests.
 pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
     let (library, product) = match built_with_tests {
         Some((library, product)) => (library.to_owned(), product.to_owned()),

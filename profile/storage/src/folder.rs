@@ -31,12 +31,12 @@ const FOREIGN: OFlags = OFlags::RDONLY
 /// Flags to create a file.
 const NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Most nested folders removed with a profile. It has none, but a user may have added some.
+/// Maximum depth of folders removed with a profile. It has none itself, but a user may have added some.
 const DEPTH_MAX: usize = 8;
 /// Maximum attempts at a random name.
 const NAMES_MAX: usize = 16;
 
-/// A directory held by a descriptor: it stays the same one wherever it is moved.
+/// A directory held by a descriptor: it stays the same one even if moved.
 #[derive(Debug)]
 pub struct Folder {
     descriptor: OwnedFd,
@@ -57,7 +57,7 @@ impl Folder {
     /// Opens an existing folder. The path is the user's: links in it are followed.
     ///
     /// # Errors
-    /// There is none, it is not a folder, or it must not be searched.
+    /// It does not exist, is not a folder, or may not be searched.
     pub fn open(path: &Path) -> io::Result<Folder> {
         // Without reading permission, so that a folder whose file names are known can be used too.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -229,7 +229,7 @@ impl Folder {
         Ok(outcome?)
     }
 
-    /// Removes `folder`, which is expected under `name`: its content, wherever it is by now, and then the name if that
+    /// Removes `folder`, which is expected under `name`: its content, wherever it has moved, and then the name if that
     /// is an empty folder.
     ///
     /// # Errors
@@ -345,8 +345,8 @@ fn not_regular() -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// A name that nobody can have taken on purpose: the keys of the hash are the system's random bytes. Safety relies on
-/// `O_EXCL`; this only prevents collisions.
+/// An unpredictable name: the hash is keyed with the system's random bytes. Safety relies on `O_EXCL`;
+/// this only prevents collisions.
 fn random_name() -> String {
     let [a, b] = [RandomState::new(), RandomState::new()].map(|keys| keys.build_hasher().finish());
     format!(".{a:016x}{b:016x}.new")

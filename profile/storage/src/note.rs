@@ -47,7 +47,7 @@ pub enum Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The manifest has an invalid entry for it: an odd name, or too many rows.
+    /// The manifest entry is invalid: a bad name, or too many rows.
     Listed,
     /// The system refuses to read it.
     Unreadable(ErrorKind),

@@ -26,7 +26,7 @@ const NAMES: [&str; 10] = [
     ".sqlite",
     ".sqlite.gz",
 ];
-/// Most files of a folder: the largest jobs have some tens of thousands of ranks, but nobody traces all of them.
+/// Maximum files of a folder: the largest jobs have tens of thousands of ranks, but nobody traces all of them.
 const FILES_MAX: usize = 4096;
 
 /// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile recorded with its

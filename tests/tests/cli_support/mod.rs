@@ -20,7 +20,7 @@ use deepctx_profile::profile::Profile;
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        // Whoever compiled this test may also have compiled the program.
+        // The build of this test may also have built the program.
         if let Some(built) = std::env::var_os("TEST_BINARY_DEEPCTX_BPF") {
             return built.into();
         }

@@ -134,7 +134,7 @@ fn slice(
     out.write_all(b"}")
 }
 
-/// Numbers of the rows of launches, beside their threads: no thread has so high a number.
+/// Numbers of the launch rows, beside their threads: above all thread ids.
 const LAUNCHES: u32 = 1 << 24;
 
 /// The row of a stream: as in PyTorch's traces its process is the device and its thread the stream, if that identifies

@@ -21,9 +21,9 @@ use deepctx_profile::units::Nanos;
 
 use super::base64::Base64;
 
-/// Most events of a page: its script takes about 60 bytes for each, and draws a picture in a few milliseconds.
+/// Maximum events of a page: its script takes about 60 bytes for each, and draws a picture in a few milliseconds.
 const EVENTS_MAX: usize = 1_000_000;
-/// Most bytes of names: a million events of one trace have some thousand distinct ones.
+/// Maximum bytes of names: a million events of one trace have a few thousand distinct ones.
 const NAMES_MAX: usize = 32 << 20;
 /// Maximum values of a counter: the columns of the widest screen.
 const VALUES_MAX: usize = 4096;

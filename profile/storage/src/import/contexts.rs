@@ -27,7 +27,7 @@ use deepctx_profile::units::Nanos;
 
 use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
 
-/// Most nested operations.
+/// Maximum nesting of operations.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// A part of a trace by time.
@@ -43,7 +43,7 @@ impl Part {
     /// The whole trace.
     pub(super) const ALL: Part = Part { from: TraceTime::from_nanos(0), to: TraceTime::from_nanos(u64::MAX) };
 
-    /// The length of a time's overlap with it; `None` without one. A moment has no length, and lies in it or not.
+    /// The length of a time's overlap with it; `None` without one. An instant has no length, and is inside or not.
     fn of(self, begin: TraceTime, end: TraceTime) -> Option<u64> {
         let is_in = begin < self.to && (self.from < end || self.from <= begin);
         is_in.then(|| (end.min(self.to) - begin.max(self.from)).0)
@@ -82,7 +82,7 @@ struct Builder<'a> {
     root: NodeId,
     /// Frames by name: names repeat thousands of times, and classifying one takes time.
     frames: FxHashMap<(HostKind, StrId), Frame>,
-    /// Context and begin of each call.
+    /// Context and start of each call.
     launches: FxHashMap<Id<HostOp>, (NodeId, u64)>,
     /// Contexts of tensor allocations.
     allocations: Vec<(MemoryEvent, NodeId)>,

@@ -9,7 +9,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 
-/// Most frames of one line: more than any real stack; the rest of the line would be one more.
+/// Maximum frames of one line, more than any real stack; the rest of the line becomes one more.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// The stack and value of a line. Some tools write values with decimals.

@@ -53,10 +53,10 @@ use contexts::Part;
 
 pub use events::{ProcessTraces, traces};
 
-/// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a decompression bomb has more.
+/// Maximum bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a decompression bomb more.
 pub const BYTES_MAX: usize = 1 << 30;
-/// Most events of a trace: an hour of training has some tens of millions, which no viewer opens either. At some 30
-/// bytes each they take half of the limit for the file itself.
+/// Maximum events of a trace: an hour of training has a few tens of millions, which no viewer opens either. At about
+/// 30 bytes each they take half of the limit for the file itself.
 pub(crate) const EVENTS_MAX: usize = 1 << 24;
 /// Limits of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };

@@ -17,7 +17,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 
-/// Most frames of one sample; perf itself stops far below.
+/// Maximum frames of one sample; perf's own limit is far lower.
 const DEPTH_MAX: usize = 16 * 1024;
 /// Kernel addresses start here on every 64-bit machine that perf supports.
 const KERNEL_FROM: u64 = 0xffff_0000_0000_0000;

@@ -14,9 +14,9 @@ use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Nanos, Time};
 
-/// Most entries of any table. The largest profiles of continuous profilers have some hundred thousand.
+/// Maximum entries of any table. The largest profiles of continuous profilers have a few hundred thousand.
 const ENTRIES_MAX: usize = 4 << 20;
-/// Most frames of one stack.
+/// Maximum frames of one stack.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// One field of the outermost message.

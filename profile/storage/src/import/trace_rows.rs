@@ -31,7 +31,7 @@ use crate::host_kind::host_kind;
 
 /// Name of tensor memory events.
 pub(super) const MEMORY: &str = "[memory]";
-/// Most categories named in a note, by frequency.
+/// Maximum categories named in a note, by frequency.
 const NAMED_MAX: usize = 8;
 
 /// Categories that only PyTorch's profiler has, besides those of devices.

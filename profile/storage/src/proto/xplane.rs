@@ -38,7 +38,7 @@ pub(crate) struct XLine {
     pub(crate) events: Vec<XEvent>,
 }
 
-/// An event, relative to the begin of its line.
+/// An event, relative to the start of its line.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XEvent {
     #[prost(int64, tag = "1")]

@@ -34,7 +34,7 @@ pub(super) struct PartTimes {
 impl PartTimes {
     pub(super) const ALL: PartTimes = PartTimes { from: 0, to: u64::MAX };
 
-    /// The time of training steps, at any place with such steps; `None` if there is none.
+    /// The time of training steps, at any place with such steps; `None` without any.
     pub(super) fn of_steps(
         events: impl Iterator<Item = RecordedEvent>,
         from: Option<u64>,

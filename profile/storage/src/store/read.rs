@@ -30,12 +30,12 @@ use deepctx_profile::profile::{Limits, Profile};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// Most activities read, the last ones: 80 MiB.
+/// Maximum activities read, the last ones: 80 MiB.
 const ACTIVITIES_MAX: usize = 1 << 20;
 /// A segment has the new rows of one table, of one flush or of many; the largest is a full tree at once, well below
 /// this.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
-/// Most rows that a segment may claim: more than a tree can hold; a few bytes of a hostile file could claim any number.
+/// Maximum rows that a segment may claim: more than a tree can hold; a hostile file of a few bytes could claim any.
 const SEGMENT_ROWS_MAX: u64 = 1 << 26;
 /// How often a profile that changes while it is read is read again: its writer flushes seconds apart.
 const AGAIN: usize = 4;

@@ -238,7 +238,7 @@ impl Writer {
         Ok(Writer { folder: Arc::new(folder), manifest, written: StoredExtent::new(), attempt: 0 })
     }
 
-    /// Memory of the state of what is on disk.
+    /// Memory of the state that is on disk.
     pub fn held_bytes(&self) -> usize {
         let values = self.written.values.iter().map(|values| values.capacity() * size_of::<Totals>());
         values.sum::<usize>() + self.written.lanes.held_bytes()

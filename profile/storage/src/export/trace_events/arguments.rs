@@ -222,7 +222,7 @@ fn stream_arguments<'e>(trace: &Trace, stream: Option<Id<Stream>>) -> Vec<(&'sta
     device.into_iter().chain([("stream", number)]).collect()
 }
 
-/// What ended a time off the CPU, and how long after its begin.
+/// What ended an off-CPU time, and how long after its start.
 fn wake_ups_text(trace: &Trace, op: &HostOp, wake_ups: &[WakeUpEvent]) -> String {
     let row = |event: &WakeUpEvent| {
         let after = i128::from(event.at.as_nanos()) - i128::from(op.begin.as_nanos());

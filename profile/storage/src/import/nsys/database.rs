@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 /// Maximum length of a value: names of kernels and ranges have a few kilobytes at most.
 const VALUE_MAX: i32 = 1 << 24;
-/// Most memory of SQLite besides the file: a database with a thousand tables takes some megabytes.
+/// Maximum memory of SQLite besides the file: a database with a thousand tables takes a few megabytes.
 const HEAP_MAX: u32 = 1 << 28;
 /// Minimum page size.
 const PAGE_MIN: usize = 512;

@@ -18,7 +18,7 @@ use crate::import::{
     END_BEFORE_BEGIN, EVENTS_MAX, NOT_UNDERSTOOD, OUT_OF_RANGE, TOO_LONG, TOO_MANY_PROCESSES,
 };
 
-/// Most processes that used a device: a job on one machine has some dozens.
+/// Maximum processes that used a device: a job on one machine has a few dozen.
 const PROCESSES_MAX: usize = 1024;
 /// An event that lasts longer has an end on another clock.
 const DURATION_MAX: u64 = 366 * 24 * 3600 * 1_000_000_000;

@@ -52,7 +52,7 @@ const COMPRESSED: u32 = 50;
 const READ: [u32; 22] = [3, 6, 8, 10, 11, 12, 13, 33, 35, 36, 41, 42, 50, 58, 59, 60, 79, 87, 88, 89, 98, 99];
 /// Packets examined to recognize the format.
 const LOOKED_AT: usize = 16;
-/// Most kinds of packets named in a note.
+/// Maximum kinds of packets named in a note.
 const NAMED_MAX: usize = 8;
 
 /// Whether a protobuf message begins like a trace: with packets that have a time or a sequence.

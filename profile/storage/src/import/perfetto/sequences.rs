@@ -14,7 +14,7 @@ use crate::proto::perfetto::{
 };
 use deepctx_common::reason::Reason;
 
-/// Most names of a file: each takes at least four bytes there, and forty here.
+/// Maximum names of a file: each takes at least four bytes there, and forty here.
 const NAMES_MAX: usize = 1 << 23;
 /// Maximum bytes of names.
 const NAME_BYTES_MAX: usize = 1 << 28;

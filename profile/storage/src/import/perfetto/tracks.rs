@@ -9,7 +9,7 @@ use crate::proto::perfetto::TrackDescriptor;
 
 /// Maximum tracks of a file: a viewer draws a row for each.
 const TRACKS_MAX: usize = 1 << 20;
-/// Most nested tracks.
+/// Maximum nesting of tracks.
 const DEPTH_MAX: usize = 64;
 
 /// The tracks of a file.

@@ -20,7 +20,7 @@ use deepctx_profile::trace::{
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// Most lanes read: more than any recording has.
+/// Maximum lanes read: more than any recording has.
 const LANES_MAX: usize = 1 << 20;
 /// Rows of a file in memory at once while files are merged: 1 MiB.
 const BATCH_ROWS: usize = 1 << 13;
@@ -53,7 +53,7 @@ pub struct TraceGaps {
     pub complete: bool,
 }
 
-/// The events of a trace, by begin. Of each file that overlaps the present time, the file's bytes and some thousand
+/// The events of a trace, by begin. Of each file that overlaps the present time, the file's bytes and a few thousand
 /// rows are in memory.
 pub struct TraceReader<'p> {
     container: &'p Container,
