@@ -28,8 +28,8 @@ pub const OF_CALLS: u64 = 6;
 /// The same for mappings, which are needed to walk what comes later.
 pub const OF_MAPPINGS: u64 = 7;
 
-/// For records that a process can cause as fast as it likes, which may fill so many `eighths` of the ring: user space is
-/// woken when a quarter is full. `None` where there is no room for them.
+/// For records that a process can cause as fast as it likes, which may fill this many `eighths` of the ring: user space
+/// is woken when a quarter is full. `None`: there is no room for them.
 #[inline(always)]
 pub fn as_it_fills(now: u64, eighths: u64) -> Option<Urgency> {
     /// `BPF_RB_AVAIL_DATA`, `BPF_RB_RING_SIZE`
