@@ -7,7 +7,7 @@ use deepctx_profile::device::activity::GpuProcess;
 
 use crate::{Subset, Table};
 
-/// The processes that used devices, in the order of their first use.
+/// The processes that used devices, in the order of the profile.
 pub type Devices = Table<GpuProcess>;
 
 impl Devices {

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use rustc_hash::FxHashMap;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StringDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -98,8 +97,10 @@ where
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuProcess {
-    /// The process, as the profiler sees it.
+    /// The process, as the profiler sees it; 0 for a sum.
     pub pid: u32,
+    /// Processes that the row is the sum of, since they have no row of their own; 0 when it is of one process.
+    pub joined_processes: u64,
     /// Where the times come from.
     #[serde(deserialize_with = "or_default")]
     pub tier: Tier,
@@ -226,7 +227,7 @@ impl Shape {
         }
     }
 
-    fn add(&mut self, launch: &Launch) {
+    pub(super) fn add(&mut self, launch: &Launch) {
         self.merge(&Shape::of(launch));
     }
 
@@ -251,7 +252,7 @@ impl Shape {
         Occupancy::of(self.runs_on()?, self.threads(), self.registers?.last, self.shared()?)
     }
 
-    fn merge(&mut self, other: &Shape) {
+    pub(super) fn merge(&mut self, other: &Shape) {
         let pairs = self.grid.iter_mut().chain(&mut self.block).zip(other.grid.iter().chain(&other.block));
         pairs.for_each(|(mine, theirs)| mine.merge(theirs));
         self.dynamic_shared.merge(&other.dynamic_shared);
@@ -375,93 +376,10 @@ impl Activities {
     }
 }
 
-/// Contexts with a kept shape: a torch program launches some thousand kernels from some ten thousand places. One takes
-/// about 150 bytes.
-pub const SHAPES_MAX: usize = 1 << 16;
-/// Kept processes: more than run on the devices of a host.
+/// Processes that are kept: more than run on the devices of a host.
 pub const PROCESSES_MAX: usize = 1024;
 /// Activities kept by default: some seconds of a busy device, 5 MiB.
 pub const ACTIVITIES: usize = 1 << 16;
-
-/// Device work of a profile, besides the figures in its tree.
-#[derive(Clone, Debug)]
-pub struct Gpu {
-    /// By process, in the order of their first records.
-    pub processes: Vec<GpuProcess>,
-    /// The last activities.
-    pub activities: Activities,
-    shapes: FxHashMap<NodeId, Shape>,
-    shapes_refused: u64,
-}
-
-impl Default for Gpu {
-    fn default() -> Self {
-        Gpu {
-            processes: Vec::new(),
-            activities: Activities::new(ACTIVITIES),
-            shapes: FxHashMap::default(),
-            shapes_refused: 0,
-        }
-    }
-}
-
-impl Gpu {
-    /// Adds the launch of a kernel in a context.
-    pub fn shape(&mut self, node: NodeId, launch: &Launch) {
-        match self.shapes.get_mut(&node) {
-            Some(shape) => shape.add(launch),
-            None => self.new_shape(node, Shape::of(launch)),
-        }
-    }
-
-    /// Adds the launches of several kernels in a context.
-    pub fn add_shape(&mut self, node: NodeId, shape: &Shape) {
-        match self.shapes.get_mut(&node) {
-            Some(known) => known.merge(shape),
-            None => self.new_shape(node, *shape),
-        }
-    }
-
-    fn new_shape(&mut self, node: NodeId, shape: Shape) {
-        if self.shapes.len() < SHAPES_MAX {
-            self.shapes.insert(node, shape);
-        } else {
-            self.shapes_refused += 1;
-        }
-    }
-
-    /// The launch shape of a context's kernels.
-    pub fn shape_of(&self, node: NodeId) -> Option<&Shape> {
-        self.shapes.get(&node)
-    }
-
-    /// All shapes, in no particular order.
-    pub fn shapes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Shape)> {
-        self.shapes.iter().map(|(node, shape)| (*node, shape))
-    }
-
-    /// Launches for whose shape there was no room.
-    pub fn shapes_refused(&self) -> u64 {
-        self.shapes_refused
-    }
-
-    /// Adds the device work of another profile; `node` maps its contexts to contexts here.
-    pub fn merge(&mut self, other: &Gpu, mut node: impl FnMut(NodeId) -> NodeId) {
-        for process in &other.processes {
-            if self.processes.len() < PROCESSES_MAX {
-                self.processes.push(process.clone());
-            }
-        }
-        for activity in other.activities.iter() {
-            self.activities.push(Activity { node: node(activity.node), ..*activity });
-        }
-        self.activities.left_out += other.activities.left_out;
-        for (there, shape) in other.shapes() {
-            self.add_shape(node(there), shape);
-        }
-        self.shapes_refused = self.shapes_refused.saturating_add(other.shapes_refused);
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -469,42 +387,6 @@ mod tests {
 
     fn node(number: u32) -> NodeId {
         NodeId::from_number(number)
-    }
-
-    fn launch(x: u32, registers: Option<u32>) -> Launch {
-        Launch {
-            grid: [x, 1, 1],
-            block: [64, 2, 1],
-            dynamic_shared: x * 16,
-            static_shared: None,
-            registers,
-            arch: None,
-            device_arch: None,
-        }
-    }
-
-    #[test]
-    fn shapes_keep_the_smallest_the_largest_and_the_last() {
-        let mut gpu = Gpu::default();
-        for launch in [launch(4, None), launch(9, Some(32)), launch(2, None)] {
-            gpu.shape(node(1), &launch);
-        }
-        let shape = gpu.shape_of(node(1)).unwrap();
-        assert_eq!(shape.grid[0], Spread { min: 2, max: 9, last: 2 });
-        assert_eq!(shape.dynamic_shared, Spread { min: 32, max: 144, last: 32 });
-        assert_eq!(shape.registers, Some(Spread { min: 32, max: 32, last: 32 }));
-        assert_eq!(shape.static_shared, None);
-    }
-
-    #[test]
-    fn merging_joins_shapes_of_the_same_context() {
-        let (mut a, mut b) = (Gpu::default(), Gpu::default());
-        a.shape(node(1), &launch(4, None));
-        b.shape(node(7), &launch(8, Some(16)));
-        b.processes.push(GpuProcess { pid: 7, ..GpuProcess::default() });
-        a.merge(&b, |_| node(1));
-        assert_eq!(a.shape_of(node(1)).unwrap().grid[0], Spread { min: 4, max: 8, last: 8 });
-        assert_eq!(a.processes[0].pid, 7);
     }
 
     #[test]

@@ -5,9 +5,11 @@
 //! devices (a collector does).
 
 pub mod activity;
+pub mod gpu;
 mod lines;
 pub mod memory;
 pub mod occupancy;
+pub mod processes;
 
 pub use lines::device_lines;
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
-use crate::device::activity::Gpu;
+use crate::device::gpu::Gpu;
 use crate::device::memory::{POOLS_MAX, Pool};
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};

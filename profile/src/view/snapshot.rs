@@ -350,7 +350,7 @@ pub struct StageRow {
 /// Source of the times of a process's device work, and whether host and device agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRow {
-    /// The process (`python3-4711`).
+    /// The process, or how many (`process 4711`).
     pub process: String,
     /// Source of the times (`measured (CUPTI)`).
     pub tier: &'static str,

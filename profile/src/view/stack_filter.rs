@@ -6,7 +6,8 @@
 //!
 //! Profiles only grow, so earlier matches stay valid, and a refresh matches only new frames.
 
-use crate::device::activity::{Activities, Activity, Gpu};
+use crate::device::activity::{Activities, Activity};
+use crate::device::gpu::Gpu;
 use crate::frame::Frame;
 use crate::metric::Metric;
 use crate::profile::{Limits, Meta, Profile};

@@ -12,6 +12,7 @@ use super::overview::overview;
 use super::source_lines::source_lines;
 use crate::device::activity::GpuProcess;
 use crate::device::device_lines;
+use crate::device::processes::add_rows;
 use crate::frame::clean;
 use crate::profile::Profile;
 use crate::view::request::{Request, Resolution, TabRequest};
@@ -101,16 +102,18 @@ impl Viewer {
 /// Most processes whose device work is shown: more than anyone scrolls through.
 const PROCESSES_SHOWN: usize = 100;
 
-/// Facts about the device work of each process.
+/// What is known of the device work of each process, and of all others together.
 fn devices(profile: &Profile) -> Vec<DeviceRow> {
-    let processes = profile.gpu.processes.iter().filter(|process| process.is_used());
+    let used = profile.gpu.processes.iter().filter(|process| process.is_used());
+    let mut processes = Vec::new();
+    add_rows(&mut processes, used, PROCESSES_SHOWN);
     let row = |process: &GpuProcess| DeviceRow {
-        process: format!("process {}", process.pid),
+        process: process.label(),
         tier: process.tier.times(),
         note: clean(&process.note),
         lines: device_lines(process),
     };
-    processes.take(PROCESSES_SHOWN).map(row).collect()
+    processes.iter().map(row).collect()
 }
 
 #[cfg(test)]

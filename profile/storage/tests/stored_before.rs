@@ -146,6 +146,7 @@ fn finish(profile: &mut Profile) {
         GpuProcess { pid: 9, launches: 3, busy_at_most: Nanos(5_000_000), ..GpuProcess::default() },
         GpuProcess {
             pid: 7,
+            joined_processes: 0,
             tier: Tier::Collected,
             join: JoinMethod::Exact,
             note: "activities by CUPTI 13".to_owned(),

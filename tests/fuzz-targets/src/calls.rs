@@ -4,9 +4,7 @@
 //! figure is not entered twice, and an image never unpacks to more than it says.
 
 use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
-use deepctx_pipeline::symbols::{
-    CodeAddress, CompiledNames, NameReceiver, PythonReference, SpaceId, Symbols,
-};
+use deepctx_pipeline::symbols::{CodeAddress, NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::profile::Meta;
@@ -16,7 +14,7 @@ use deepctx_uprobes::rows;
 /// Nothing has a name.
 pub(crate) struct NoNames;
 
-impl CompiledNames for NoNames {}
+impl ProcessFacts for NoNames {}
 
 impl Symbols for NoNames {
     type Space = ();

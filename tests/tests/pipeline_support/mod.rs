@@ -59,7 +59,7 @@ use deepctx_common::record::{
 };
 use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    CodeAddress, CompiledNames, CompiledThunk, Name, NameReceiver, PythonReference, SpaceId, Symbols,
+    CodeAddress, CompiledThunk, Name, NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::CheckTime;
@@ -316,7 +316,11 @@ impl NamesInAddresses {
     }
 }
 
-impl CompiledNames for NamesInAddresses {
+impl ProcessFacts for NamesInAddresses {
+    fn accountable_user(&mut self, pid: u32) -> Option<u32> {
+        Some(pid / PIDS_OF_USER)
+    }
+
     fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
         self.count("compiled-thunks", 1);
         if let Some(line) = thunk.name.strip_prefix("dot.").and_then(|number| number.parse().ok()) {
@@ -437,7 +441,10 @@ pub(crate) fn python_words(text: &str) -> Option<[u64; 2]> {
     Some([word::tagged(word::PYTHON, address(function)), word::python_detail(0, line.parse().unwrap())])
 }
 
-/// A pipeline without lookahead, so that times on a page are exact.
+/// Numbers of processes of each user: the first ones are root's.
+pub(crate) const PIDS_OF_USER: u32 = 100_000;
+
+/// A pipeline without lookahead, so that the times on a page mean what they say.
 pub(crate) fn config() -> Config {
     Config { mapping_lookahead_ns: 0, ..Config::default() }
 }

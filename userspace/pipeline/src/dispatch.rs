@@ -112,6 +112,7 @@ impl<S: Symbols> Pipeline<S> {
             Ok(Event::Correlation(record)) => stages.set.gpu.correlated(&record),
             Ok(Event::Message(message, bytes)) => {
                 let time_ns = message.header.time_ns;
+                stages.set.gpu.admit(message.pid, time_ns, symbols, profile);
                 let mut node =
                     |profile: &mut Profile| threads.process_node(message.pid, time_ns, "", symbols, profile);
                 stages.set.gpu.message(&message, bytes, profile, &mut node);

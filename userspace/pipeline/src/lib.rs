@@ -19,7 +19,7 @@
 //! use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
 //! use deepctx_pipeline::input::{Input, SpaceUpdate};
 //! use deepctx_pipeline::symbols::{
-//!     CodeAddress, CompiledNames, Name, NameReceiver, PythonReference, SpaceId, Symbols,
+//!     CodeAddress, ProcessFacts, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 //! };
 //! use deepctx_pipeline::{Config, Pipeline, encode};
 //! use deepctx_profile::{Meta, Metric};
@@ -27,7 +27,7 @@
 //! /// Knows two functions.
 //! struct TwoNames;
 //!
-//! impl CompiledNames for TwoNames {}
+//! impl ProcessFacts for TwoNames {}
 //!
 //! impl Symbols for TwoNames {
 //!     type Space = ();

@@ -27,7 +27,7 @@ use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
 use crate::spans::SingleEvent;
-use crate::symbols::CompiledNames;
+use crate::symbols::ProcessFacts;
 use crate::trace_window::TraceLevel;
 
 /// A part of the pipeline that uses the calls of some probed functions and the stacks around them.
@@ -216,8 +216,8 @@ pub(crate) struct CallContext<'a> {
     pub(crate) profile: &'a mut Profile,
     /// When records may be missing.
     pub(crate) loss: &'a LossWindows,
-    /// The origins of compiled code.
-    pub(crate) names: &'a mut dyn CompiledNames,
+    /// Those who know more about processes.
+    pub(crate) facts: &'a mut dyn ProcessFacts,
 }
 
 /// What happens to a process.

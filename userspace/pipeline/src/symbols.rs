@@ -170,10 +170,15 @@ pub struct CompiledThunk<'a> {
 /// Receives the answer to query `n`: the frames of that address, outermost first (inlined functions follow).
 pub type NameReceiver<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
-/// Finds what compilers made code from.
-pub trait CompiledNames {
-    /// Looks up the origin of a device kernel. Answers once, outermost first, if it is known. True if more may be known
-    /// later.
+/// What stages ask about processes: what compilers made their code from, and who answers for them.
+pub trait ProcessFacts {
+    /// The user who answers for a process now; `None` when it is gone, or nobody knows.
+    fn accountable_user(&mut self, _pid: u32) -> Option<u32> {
+        None
+    }
+
+    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when
+    /// more may be known later.
     fn device_kernel(&mut self, _kernel: &DeviceKernel<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
         false
     }
@@ -194,8 +199,9 @@ pub trait CompiledNames {
     fn compiled_thunk(&mut self, _thunk: &CompiledThunk<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
 }
 
-/// Finds names. Processes and address spaces are reported in time order; queries may be about any time since.
-pub trait Symbols: CompiledNames {
+/// Those who know names. Processes and address spaces are reported in time order; questions may be about any time
+/// since.
+pub trait Symbols: ProcessFacts {
     /// Form in which an address space is described.
     type Space;
 

@@ -13,7 +13,7 @@ use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
 use deepctx_events::{Event, Family, GpuCall, LaunchCall, Role};
 use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    CodeAddress, CompiledNames, Name, NameReceiver, PythonReference, SpaceId, Symbols,
+    CodeAddress, Name, NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::profile::Meta;
@@ -29,7 +29,7 @@ const STEP_NS: u64 = 10_000_000 / 8;
 /// Makes names out of addresses.
 struct SyntheticNames;
 
-impl CompiledNames for SyntheticNames {}
+impl ProcessFacts for SyntheticNames {}
 
 impl Symbols for SyntheticNames {
     type Space = ();

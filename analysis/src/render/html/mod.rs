@@ -182,7 +182,8 @@ fn devices(report: &Report) -> Tab {
     let rows = report.devices.rows.iter().map(|process| {
         let note = Some(clean(&process.note)).filter(|note| !note.is_empty());
         let lines: Vec<String> = note.into_iter().chain(device_lines(process)).collect();
-        vec![process.pid.to_string(), process.tier.to_string(), lines.join("\n")]
+        let of = if process.joined_processes == 0 { process.pid.to_string() } else { process.label() };
+        vec![of, process.tier.to_string(), lines.join("\n")]
     });
     tab("devices", "Devices", &columns, report.devices.left_out, rows.collect())
 }

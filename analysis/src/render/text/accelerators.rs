@@ -30,7 +30,7 @@ pub(super) fn devices(devices: &Devices, out: &mut dyn Write) -> io::Result<()> 
     }
     writeln!(out, "\nDevices")?;
     for process in &devices.rows {
-        write!(out, "  process {}: {}", process.pid, process.tier)?;
+        write!(out, "  {}: {}", process.label(), process.tier)?;
         if !process.note.is_empty() {
             write!(out, " ({})", clean(&process.note))?;
         }

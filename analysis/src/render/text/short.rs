@@ -117,7 +117,7 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
             top(&report.compiled_code.rows, |of| percent(of.origin.name(), of.exclusive_percent)),
         ),
         ("Compiling", top(&report.compilations, |of| percent(&of.line, of.total_percent))),
-        ("Devices", top(&report.devices, |of| format!("process {}: {}", of.pid, of.tier))),
+        ("Devices", top(&report.devices, |of| format!("{}: {}", of.label(), of.tier))),
         ("Kernels", kernels),
         ("Instructions", top(&report.instructions, |of| percent(&of.kernel, of.samples_percent))),
         ("Peak memory", top(&report.memory, peak)),

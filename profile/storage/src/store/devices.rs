@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
-use deepctx_profile::device::activity::{Activity, ActivityKind, Gpu, Shape, Spread};
+use deepctx_profile::device::activity::{Activity, ActivityKind, Shape, Spread};
+use deepctx_profile::device::gpu::Gpu;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 

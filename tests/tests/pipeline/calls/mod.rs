@@ -2,6 +2,7 @@
 
 mod activities;
 mod graphs;
+mod processes;
 
 use crate::pipeline_support::{NamesInAddresses, ReplayStep, check_gaps, config, run, run_with, steps};
 use deepctx_pipeline::input::{CodeFacts, Input, RecoveredKernel};

@@ -328,9 +328,9 @@ impl Stages {
         call: &CallRecord<'_>,
         stack: Option<CallStack<Notes>>,
         profile: &mut Profile,
-        names: &mut dyn crate::symbols::CompiledNames,
+        facts: &mut dyn crate::symbols::ProcessFacts,
     ) {
-        let mut context = CallContext { profile, loss: &self.loss, names };
+        let mut context = CallContext { profile, loss: &self.loss, facts };
         self.set.on_call(owner, call, stack, &mut context);
         self.record_spans();
     }

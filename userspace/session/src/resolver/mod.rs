@@ -18,16 +18,16 @@ use deepctx_common::memory::MemoryUse;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
-    AwaitChainId, CodeAddress, CompiledNames, CompiledThunk, CoroutineReference, DeviceKernel,
-    ModuleReference, Name, NameReceiver, PythonReference, SpaceId, Symbols,
+    AwaitChainId, CodeAddress, CompiledThunk, CoroutineReference, DeviceKernel, ModuleReference, Name,
+    NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::thread_name;
 use deepctx_symbolizer::AddressSpace;
-use deepctx_symbolizer::Symbolizer;
 use deepctx_symbolizer::compiled::device_kernels::Launch;
 use deepctx_symbolizer::compiled::{NoOrigin, XlaModule};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
+use deepctx_symbolizer::{Symbolizer, accountable_user};
 
 use interpreters::Interpreters;
 use native::answer_compiled;
@@ -100,7 +100,12 @@ impl Resolver {
     }
 }
 
-impl CompiledNames for Resolver {
+impl ProcessFacts for Resolver {
+    /// Asks the system, also in a replay, where processes are long gone: shares differ then only in a full table.
+    fn accountable_user(&mut self, pid: u32) -> Option<u32> {
+        accountable_user(pid)
+    }
+
     fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
         let DeviceKernel { pid, time_ns, name, siblings } = *kernel;
         let (known, later) = self.symbolizer.device_kernel_origin(pid, time_ns, name, siblings);

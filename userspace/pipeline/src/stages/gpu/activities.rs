@@ -66,8 +66,8 @@ impl Gpu {
         profile: &mut Profile,
         process_node: &mut dyn FnMut(&mut Profile) -> NodeId,
     ) {
-        let Self { processes, ended, counts, .. } = self;
-        let Some(process) = processes.get_or_make(message.pid, message.header.time_ns, ended) else {
+        let Self { processes, counts, .. } = self;
+        let Some(process) = processes.get_mut(message.pid) else {
             counts.gap(Gap::StateFull, 1);
             counts.merged();
             return;

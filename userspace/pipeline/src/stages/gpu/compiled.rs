@@ -8,25 +8,25 @@ use deepctx_profile::profile::Profile;
 use super::Gpu;
 use super::origins::{Launch, OriginSubject, Question};
 use crate::name_frames::compiled_frame;
-use crate::symbols::{CompiledNames, DeviceKernel};
+use crate::symbols::{DeviceKernel, ProcessFacts};
 
 impl Gpu {
-    /// Looks up all pending origins.
-    pub(crate) fn ask_names(&mut self, names: &mut dyn CompiledNames, profile: &mut Profile) {
+    /// Asks everything that is to be asked.
+    pub(crate) fn ask_names(&mut self, facts: &mut dyn ProcessFacts, profile: &mut Profile) {
         for Question { pid, time_ns, about } in self.questions() {
             match about {
                 OriginSubject::Kernel { kernel, name, siblings } => {
                     let siblings: Vec<&str> = siblings.iter().map(String::as_str).collect();
                     let asked = DeviceKernel { pid, time_ns, name: &name, siblings: &siblings };
                     let mut frames = Vec::new();
-                    let later = names.device_kernel(&asked, &mut |frames_of| {
+                    let later = facts.device_kernel(&asked, &mut |frames_of| {
                         frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
                     });
                     self.kernel_known(pid, kernel, siblings.len(), frames, time_ns, later);
                 }
                 OriginSubject::File { file, path } => {
                     let mut launches: Vec<Launch> = Vec::new();
-                    let later = names.launched_by(pid, time_ns, &path, &mut |kernel, line, frames_of| {
+                    let later = facts.launched_by(pid, time_ns, &path, &mut |kernel, line, frames_of| {
                         let frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
                         launches.push((profile.text(kernel), line, frames));
                     });

@@ -40,7 +40,7 @@ reasons! {
         GraphIncomplete, "graph-incomplete", "activities of graphs are fewer than the graphs have nodes";
         WithoutStack, "call-without-stack",
             "calls have no stack of their own: stacks are limited, or no scratch memory was free";
-        StateFull, "device-state-full", "streams, handles, graphs or allocations are more than are remembered";
+        StateFull, "device-state-full", "processes, streams, handles, graphs or allocations are more than are remembered";
         CallLost, "call-lost",
             "calls were counted by their probe and never came: launches, copies and waits without a context";
         SampleDropped, "pc-sample-dropped", "samples of instructions were dropped by the device";

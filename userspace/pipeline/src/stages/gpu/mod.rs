@@ -30,6 +30,7 @@ mod names;
 mod origin_requests;
 mod origins;
 mod process;
+mod processes;
 mod recorder;
 mod samples;
 mod sites;
@@ -41,13 +42,12 @@ mod work;
 use deepctx_profile::order::SortRows as _;
 use std::collections::VecDeque;
 
-use deepctx_profile::device::activity::{GpuProcess, PROCESSES_MAX};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::Stage as LedgerStage;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::decode::Arguments;
@@ -55,11 +55,12 @@ use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadC
 use crate::stage::{
     CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
 };
+use crate::symbols::ProcessFacts;
 use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
 use names::NamedKernel;
 use origins::Question;
-use process::Process;
+use processes::{ENDED_MAX, NOBODY, Processes};
 pub(crate) use recorder::Recorder;
 use sites::Sites;
 use window::Window;
@@ -75,8 +76,6 @@ const EXPIRY_NS: u64 = 60_000_000_000;
 pub(crate) struct Gpu {
     sites: Sites,
     processes: Processes,
-    /// Profile entries of processes that are gone.
-    ended: Vec<GpuProcess>,
     /// Calls that wait for their return, by number.
     pending: Window<u64, PendingCall>,
     /// Launches that wait for activities, by number.
@@ -114,31 +113,6 @@ pub(crate) struct TimedCall<'a> {
     pub(crate) has_stack: bool,
     /// The arguments.
     pub(crate) arguments: Arguments<'a>,
-}
-
-/// The processes seen so far.
-#[derive(Debug, Default)]
-struct Processes {
-    by_pid: FxHashMap<u32, Process>,
-    /// Processes that began during the capture. Most will never call an accelerator.
-    born: FxHashSet<u32>,
-}
-
-impl Processes {
-    /// The process, created if needed; `None` if there are too many.
-    fn get_or_make(&mut self, pid: u32, now_ns: u64, ended: &[GpuProcess]) -> Option<&mut Process> {
-        if !self.by_pid.contains_key(&pid) {
-            if self.by_pid.len() + ended.len() >= PROCESSES_MAX {
-                return None;
-            }
-            self.by_pid.insert(pid, Process::new(pid, now_ns, self.born.contains(&pid)));
-        }
-        self.by_pid.get_mut(&pid)
-    }
-
-    fn get_mut(&mut self, pid: u32) -> Option<&mut Process> {
-        self.by_pid.get_mut(&pid)
-    }
 }
 
 impl Gpu {
@@ -194,6 +168,27 @@ impl Gpu {
         }
     }
 
+    /// A record of a process is about to be used: the process is followed from now on, if there is room.
+    pub(crate) fn admit(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        facts: &mut dyn ProcessFacts,
+        profile: &mut Profile,
+    ) {
+        if self.processes.heard_of(pid, time_ns) {
+            return;
+        }
+        let user = facts.accountable_user(pid).unwrap_or(NOBODY);
+        if !self.processes.has_room(user)
+            && let Some(silent) = self.processes.longest_silent(user, time_ns)
+        {
+            self.counts.gap(Gap::StateFull, 1);
+            self.process_ends(silent, time_ns, profile);
+        }
+        self.processes.make(pid, user, time_ns);
+    }
+
     fn process_ends(&mut self, pid: u32, time_ns: u64, profile: &mut Profile) {
         if !self.processes.by_pid.contains_key(&pid) {
             return;
@@ -212,7 +207,8 @@ impl Gpu {
             process.samples.expire(u64::MAX, &mut self.counts, profile);
             let info = process.finished(&mut self.counts);
             if info.is_used() {
-                self.ended.push(info);
+                let without_room = self.processes.ended.push(info, ENDED_MAX);
+                self.counts.gap(Gap::StateFull, without_room);
             }
         }
     }
@@ -231,7 +227,9 @@ impl Gpu {
     /// Launches of kernels and graphs so far.
     pub(crate) fn launches(&self) -> u64 {
         let live = self.processes.by_pid.values().map(|process| &process.info);
-        live.chain(&self.ended).map(|info| info.launches + info.captured + info.graph_launches).sum()
+        live.chain(self.processes.ended.iter())
+            .map(|info| info.launches + info.captured + info.graph_launches)
+            .sum()
     }
 }
 
@@ -245,7 +243,6 @@ impl Stage for Gpu {
         Self {
             sites: Sites::default(),
             processes: Processes::default(),
-            ended: Vec::new(),
             pending: Window::new(ASKED_MAX),
             work: Window::new(config.launches),
             ids: FxHashMap::default(),
@@ -299,11 +296,12 @@ impl Stage for Gpu {
         stack: Option<&CallStack<()>>,
         context: &mut CallContext<'_>,
     ) {
-        let CallContext { profile, names, .. } = context;
+        let CallContext { profile, facts, .. } = context;
         let node = stack.map_or(call.thread, |stack| stack.node);
-        // The context of a kernel is created at its launch, so its origin is looked up before.
+        self.admit(call.sample.pid, call.sample.header.time_ns, *facts, profile);
+        // The context of a kernel is made when it is launched, so what it was compiled from is asked before.
         if self.launches_unknown(call.sample, call.arguments, node, profile) {
-            self.ask_names(*names, profile);
+            self.ask_names(*facts, profile);
         }
         let at = TimedCall {
             number: call.sample.period,
@@ -325,12 +323,7 @@ impl Stage for Gpu {
             Some(process) => process.from_start |= kind == ProcessChangeKind::Begins,
             None => self.process_ends(pid, time_ns, profile),
         }
-        let born = &mut self.processes.born;
-        match kind {
-            ProcessChangeKind::Begins if born.len() < ASKED_MAX => _ = born.insert(pid),
-            ProcessChangeKind::Begins => born.clear(),
-            ProcessChangeKind::Ends => _ = born.remove(&pid),
-        }
+        self.processes.changed(pid, kind);
     }
 
     #[inline]
@@ -366,7 +359,6 @@ impl Stage for Gpu {
     fn write_to(&self, profile: &mut Profile) {
         let mut counts = self.counts.clone();
         counts.gap(Gap::CallLost, self.sites.lost());
-        profile.gpu.processes.clone_from(&self.ended);
         let mut live: Vec<_> = self
             .processes
             .by_pid
@@ -378,7 +370,8 @@ impl Stage for Gpu {
             })
             .collect();
         live.sort_rows_by_key(|info| info.pid);
-        profile.gpu.processes.append(&mut live);
+        live.extend(self.processes.ended.iter().cloned());
+        profile.gpu.processes = live;
         counts.write_to(profile.ledger.stage_mut(LedgerStage::Correlate));
     }
 }

@@ -33,9 +33,9 @@ impl Gpu {
         if !launches {
             return false;
         }
-        let Self { sites, processes, ended, .. } = self;
+        let Self { sites, processes, .. } = self;
         let time_ns = of.header.time_ns;
-        let Some(process) = processes.get_or_make(of.pid, time_ns, ended) else { return false };
+        let Some(process) = processes.get_mut(of.pid) else { return false };
         let handle = sites.given(arguments).kernel_handle();
         let named = handle.and_then(|handle| process.names.get(handle));
         let kernel = named.map(|named| named.key());

@@ -50,9 +50,13 @@ pub(super) struct Process {
     pub(super) collecting: bool,
     pub(super) foreign: ForeignCollection,
     pub(super) samples: Samples,
+    /// The user who answers for it.
+    pub(super) user: u32,
     /// When its first record came: `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) first_ns: u64,
-    /// It began during the capture.
+    /// When its last one came.
+    pub(super) last_ns: u64,
+    /// It began while it was watched.
     pub(super) from_start: bool,
     /// A context was created during the capture.
     pub(super) context_seen: bool,
@@ -63,10 +67,10 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// An empty process; `from_start` if it began during the capture.
-    pub(super) fn new(pid: u32, first_ns: u64, from_start: bool) -> Self {
+    /// A process of which nothing is known, or only that it began while it was watched.
+    pub(super) fn new(pid: u32, user: u32, first_ns: u64, from_start: bool) -> Self {
         let info = GpuProcess { pid, ..GpuProcess::default() };
-        Self { info, first_ns, from_start, ..Self::default() }
+        Self { info, user, first_ns, last_ns: first_ns, from_start, ..Self::default() }
     }
 
     /// All of its pinned memory was seen being allocated.

@@ -391,9 +391,9 @@ impl Stage for XlaThunks {
         _stack: Option<&CallStack<ThunkPart>>,
         context: &mut CallContext<'_>,
     ) {
-        let CallContext { profile, names, .. } = context;
+        let CallContext { profile, facts, .. } = context;
         self.on_begin(call.sample, call.arguments, profile, &mut |thunk, answer| {
-            names.compiled_thunk(thunk, answer);
+            facts.compiled_thunk(thunk, answer);
         });
     }
 

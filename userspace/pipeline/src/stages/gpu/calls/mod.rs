@@ -53,8 +53,8 @@ impl Gpu {
             self.counts.gap(Gap::SiteUnknown, 1);
             return;
         };
-        let Self { sites, processes, ended, counts, recorder, .. } = self;
-        let Some(process) = processes.get_or_make(at.pid, at.time_ns, ended) else {
+        let Self { sites, processes, counts, recorder, .. } = self;
+        let Some(process) = processes.get_mut(at.pid) else {
             counts.gap(Gap::StateFull, 1);
             return;
         };
