@@ -75,7 +75,7 @@ impl Drivers {
 }
 
 /// A library with all probed functions of NVIDIA's driver, and their number. They do nothing.
-pub(crate) fn driver(folder: &Path) -> (PathBuf, usize) {
+fn driver(folder: &Path) -> (PathBuf, usize) {
     let rows = deepctx_uprobes::rows().iter().filter(|row| row.family == Family::CudaDriver);
     let mut names: Vec<&str> = rows.flat_map(|row| row.names.iter().map(|name| &*name.symbol)).collect();
     names.sort_unstable();
