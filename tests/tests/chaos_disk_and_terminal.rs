@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use cli_support::recording::{Recording, RecordingOutcome};
-use cli_support::{Busy, binary, can_capture, expect_code, program_under, run, sample_count, stderr};
+use cli_support::terminal::in_a_terminal;
+use cli_support::{Busy, can_capture, expect_code, program, program_under, run, sample_count, stderr};
 
 /// A small separate disk, removed on drop.
 struct Disk {
@@ -116,44 +117,11 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
 }
 
-/// Runs a program in a separate terminal, waits until it has drawn `drawn`, closes the terminal, and returns the
-/// program's exit status.
-const IN_A_TERMINAL: &str = "
-import fcntl, os, pty, select, struct, sys, termios, time
-drawn, command = sys.argv[1].encode(), sys.argv[2:]
-pid, master = pty.fork()
-if pid == 0:
-    # Before the program looks: a terminal without a size has room for nothing.
-    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
-    os.environ['TERM'] = 'xterm-256color'
-    os.execv(command[0], command)
-seen, end = b'', time.time() + 60
-while drawn not in seen:
-    assert time.time() < end, seen
-    if select.select([master], [], [], 1)[0]:
-        seen += os.read(master, 65536)
-os.close(master)
-while time.time() < end:
-    ended, status = os.waitpid(pid, os.WNOHANG)
-    if ended:
-        print('exit', os.waitstatus_to_exitcode(status))
-        sys.exit(0)
-    time.sleep(0.05)
-os.kill(pid, 9)
-sys.exit('it stayed when its terminal was gone')
-";
-
-fn ends_with_its_terminal(drawn: &str, arguments: &[&str]) {
-    ends_in_a_terminal(&mut Command::new("python3"), drawn, arguments);
-}
-
-fn ends_in_a_terminal(python: &mut Command, drawn: &str, arguments: &[&str]) {
-    let ended = python.args(["-c", IN_A_TERMINAL, drawn]).arg(binary()).args(arguments).output().unwrap();
-    let said = stderr(&ended);
-    assert!(ended.status.success(), "{arguments:?}: {said}");
-    // Neither a crash nor a signal: it has detached everything.
-    let code = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
-    assert!(["exit 0", "exit 1", "exit 2"].contains(&code.as_str()), "{arguments:?}: {code}");
+/// Runs the program in a terminal until it has drawn this. It ends well when the terminal is gone: neither by a crash
+/// nor by a signal, and it has put away what it attached.
+fn ends_with_its_terminal(command: &mut Command, drawn: &str) {
+    let outcome = in_a_terminal(command, drawn);
+    assert!([0, 1, 2].contains(&outcome.code) && outcome.drawn.contains(drawn), "{outcome:?}");
 }
 
 #[test]
@@ -162,7 +130,7 @@ fn a_live_view_ends_with_its_terminal() {
         return;
     }
     let busy = Busy::start();
-    ends_with_its_terminal("Flame", &["live", "--pid", &busy.pid()]);
+    ends_with_its_terminal(program().args(["live", "--pid", &busy.pid()]), "Flame");
 }
 
 #[test]
@@ -173,7 +141,7 @@ fn a_view_of_a_stored_profile_ends_with_its_terminal() {
     let profile = folder.path().join("in.dctx");
     let (from, to) = (folded.to_str().unwrap(), profile.to_str().unwrap());
     expect_code(0, &["export", from, "--format", "dctx", "-o", to]);
-    ends_with_its_terminal("Flame", &["view", to]);
+    ends_with_its_terminal(program().args(["view", to]), "Flame");
 }
 
 #[test]
@@ -182,13 +150,10 @@ fn a_live_view_whose_screen_stops_keeps_its_profile() {
         return;
     }
     let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let mut python = Command::new("python3");
-    python.env("DEEPCTX_TEST_DEFECT", "screen").current_dir(folder.path());
-    ends_in_a_terminal(
-        &mut python,
-        "the screen stopped because of a defect",
-        &["live", "--pid", &busy.pid()],
-    );
+    let mut defective = program();
+    defective.env("DEEPCTX_TEST_DEFECT", "screen").current_dir(folder.path());
+    let live = defective.args(["live", "--pid", &busy.pid()]);
+    ends_with_its_terminal(live, "the screen stopped because of a defect");
     let report = run(&["report", folder.path().join("live.dctx").to_str().unwrap()]);
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
 }

@@ -8,6 +8,7 @@
 pub(crate) mod browser;
 pub(crate) mod readers;
 pub(crate) mod recording;
+pub(crate) mod terminal;
 pub(crate) mod victim;
 
 use std::path::{Path, PathBuf};
