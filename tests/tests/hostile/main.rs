@@ -25,6 +25,9 @@ mod planted_links;
 mod probe_sites;
 mod profiles;
 mod python_objects;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+#[path = "../simulated/mod.rs"]
+mod simulated;
 mod sleeping_children;
 mod symbol_reader;
 mod table_builder;

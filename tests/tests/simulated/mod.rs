@@ -37,7 +37,7 @@ pub(crate) struct Setting {
 impl Setting {
     /// Environment variables of the program.
     pub(crate) fn variables(self, log: &Path) -> Vec<(&'static str, String)> {
-        let libraries = built().with_file_name("sim").join(self.libraries);
+        let libraries = libraries(self.libraries);
         let mut variables = vec![
             ("LD_LIBRARY_PATH", libraries.display().to_string()),
             ("DEEPCTX_SIM_LOG", log.display().to_string()),
@@ -45,8 +45,7 @@ impl Setting {
         ];
         variables.extend(self.variables.iter().map(|&(name, value)| (name, value.to_owned())));
         if self.collector {
-            let collector = built().join("libdeepctx_collector.so");
-            variables.push(("CUDA_INJECTION64_PATH", collector.display().to_string()));
+            variables.push(("CUDA_INJECTION64_PATH", collector().display().to_string()));
         }
         variables
     }
@@ -79,6 +78,16 @@ pub(crate) struct Capture {
 /// Folder of build outputs: `target/debug`.
 fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
+}
+
+/// A folder of simulated libraries.
+pub(crate) fn libraries(name: &str) -> PathBuf {
+    built().with_file_name("sim").join(name)
+}
+
+/// The collector.
+pub(crate) fn collector() -> PathBuf {
+    built().join("libdeepctx_collector.so")
 }
 
 pub(crate) fn is_built() -> bool {

@@ -200,7 +200,7 @@ fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(BuildOutpu
         let (surroundings, fetched) = fetching.join().unwrap_or_else(resume);
         outcomes.extend(fetched);
         outcomes.push(outcome);
-        if options.wants_any(&["unit", "live", "gpu", "torch", TORCH_OLDER]) {
+        if options.wants_any(&["unit", "live", "gpu", "hostile", "torch", TORCH_OLDER]) {
             outcomes.push(check("simulated device", sim::run));
         }
         Some((built, surroundings))

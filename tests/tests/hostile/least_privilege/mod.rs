@@ -1,13 +1,18 @@
 //! Captures by a user who is not root, for various capabilities.
 //!
-//! Owns: a recording as `nobody` with exactly some capabilities, and the output of `doctor` then. Because: users who
-//! grant less than root must know the exact loss. Does not: test how capabilities are granted.
+//! Owns: running the program as `nobody` with exactly some capabilities, and the output of `doctor` then. Because:
+//! users who grant less than root must know the exact loss. Does not: test how capabilities are granted.
+
+mod gpu_probes;
+mod live_view;
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::{can_capture, folded, program, stderr};
@@ -19,10 +24,10 @@ const ALL: [&str; 6] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "chec
 
 /// Uses CPU time in the kernel and in Python, as a user other than the recording one.
 const TARGET: &str = "
-def read(zero):
+def read_zeroes(zero):
     while True:
         zero.read(1 << 20)
-read(open('/dev/zero', 'rb', buffering=0))
+read_zeroes(open('/dev/zero', 'rb', buffering=0))
 ";
 
 struct Scene {
@@ -77,9 +82,15 @@ impl Scene {
 
     /// A command for the program as `nobody` with all capabilities except these.
     fn command(&self, without: &[&str]) -> Command {
-        let held: Vec<String> =
-            ALL.iter().filter(|name| !without.contains(name)).map(|name| format!("+{name}")).collect();
-        let held = held.join(",");
+        let held: Vec<&str> = ALL.into_iter().filter(|name| !without.contains(name)).collect();
+        self.command_with(&held)
+    }
+
+    /// The program as `nobody` with exactly these capabilities.
+    fn command_with(&self, held: &[&str]) -> Command {
+        let held: String = held.iter().map(|name| format!(",+{name}")).collect();
+        // `setpriv` takes no empty list.
+        let held = format!("-all{held}");
         let mut command = Command::new("setpriv");
         let user = OTHER.to_string();
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &held]);
@@ -106,6 +117,48 @@ impl Scene {
     fn doctor(&self, without: &[&str]) -> String {
         String::from_utf8(self.run(without, &["doctor"]).stdout).unwrap()
     }
+
+    /// What `doctor` says with exactly these capabilities.
+    fn checks(&self, held: &[&str]) -> Checks {
+        let output = self.command_with(held).args(["doctor", "--format", "json"]).output().unwrap();
+        Checks(serde_json::from_slice(&output.stdout).unwrap())
+    }
+}
+
+/// The output of `doctor`.
+struct Checks(Value);
+
+impl Checks {
+    /// A row of it.
+    fn row(&self, name: &str) -> &Value {
+        let row = self.0.as_array().unwrap().iter().find(|row| row["name"] == name);
+        row.unwrap_or_else(|| panic!("no {name}: {}", self.0))
+    }
+
+    /// The capabilities that are for something, as `setpriv` names them.
+    fn needs(&self, name: &str) -> Vec<String> {
+        let found = self.row(name)["found"].as_str().unwrap();
+        let needs = found.split_once("; missing").map_or(found, |(needs, _)| needs);
+        needs.split(", ").map(|name| name.strip_prefix("CAP_").unwrap().to_lowercase()).collect()
+    }
+
+    /// What a capture says that cannot begin: what it lacks, and what can be done, in the words of `doctor`.
+    fn refusal(&self) -> [String; 2] {
+        let row = self.row("privileges");
+        let without = row["found"].as_str().unwrap().strip_prefix("without ").unwrap();
+        // What stands with its consequence, in brackets, ends no capture.
+        let lacks: Vec<&str> = without.split(", ").filter(|one| !one.contains('(')).collect();
+        let lacks = lacks.join(", ");
+        [
+            format!("error: profiling needs privileges that this process lacks: {lacks}"),
+            format!("hint: {}", row["fix"].as_str().unwrap()),
+        ]
+    }
+}
+
+/// These without one of them.
+fn without<'a>(held: &[&'a str], one: &str) -> Vec<&'a str> {
+    held.iter().copied().filter(|name| *name != one).collect()
 }
 
 fn can_test() -> bool {
@@ -123,7 +176,7 @@ fn six_capabilities_are_enough_without_root() {
         return;
     }
     let scene = Scene::new();
-    scene.stacks(&[], &["spin.py:read", "_[k]"]);
+    scene.stacks(&[], &["spin.py:read_zeroes", "_[k]"]);
     assert!(!scene.doctor(&[]).contains("without CAP_"), "{}", scene.doctor(&[]));
 }
 
@@ -134,11 +187,11 @@ fn each_capability_less_costs_what_doctor_says() {
     }
     let scene = Scene::new();
     let stacks = scene.stacks(&["dac_read_search"], &["python3-"]);
-    assert!(!stacks.contains("spin.py:read"), "{stacks}");
+    assert!(!stacks.contains("spin.py:read_zeroes"), "{stacks}");
     let said = scene.doctor(&["dac_read_search"]);
     assert!(said.contains("CAP_DAC_READ_SEARCH (Python names of other users' processes"), "{said}");
 
-    scene.stacks(&["syslog"], &["spin.py:read", "kernel-restricted"]);
+    scene.stacks(&["syslog"], &["spin.py:read_zeroes", "kernel-restricted"]);
     let said = scene.doctor(&["syslog"]);
     assert!(said.contains("CAP_SYSLOG (names of kernel functions"), "{said}");
 }
