@@ -10,7 +10,7 @@
 // a kernel, two branches behind it, and a kernel behind both. With `--built-graphs` each is made node by node: kernels,
 // a fill, and a node without work, with edges by the array of each node and by a call of their own. With `--wait` it
 // starts when a line comes on standard input, and ends when another does; with `--attended` it starts once somebody
-// watches: a probe was put on cuLaunchKernel, and a collector that was loaded is listened to.
+// watches: a probe was put on cuLaunchKernel, and a collector that was loaded is listened to and collects.
 //
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 
@@ -433,6 +433,19 @@ struct Code {
     }
 };
 
+// The simulated driver says which kinds of activities are requested; a real one has no such table. A simulated CUPTI that
+// misbehaves may never collect.
+void wait_for_collection() {
+    const char *misbehaves = std::getenv("DEEPCTX_SIM_CUPTI");
+    if (misbehaves != nullptr && *misbehaves != 0) return;
+    int (*get_table)(const volatile uint64_t **, const char *) = nullptr;
+    *reinterpret_cast<void **>(&get_table) = dlsym(RTLD_DEFAULT, "cuGetExportTable");
+    const volatile uint64_t *kinds = nullptr;
+    if (get_table == nullptr || get_table(&kinds, "deepctx-kinds-1") != 0) return;
+    // CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
+    for (int i = 0; (*kinds >> 10 & 1) == 0 && i < 12000; i++) usleep(10000);
+}
+
 void wait_for_attention(const Code &code) {
     for (int i = 0; std::memcmp(code.at, code.before, sizeof code.before) == 0; i++) {
         if (i == 12000) {
@@ -445,8 +458,9 @@ void wait_for_attention(const Code &code) {
         Handle collector = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
         auto *listeners = collector ? static_cast<volatile uint16_t *>(dlsym(collector, "deepctx_collector_listeners")) : nullptr;
         for (int i = 0; listeners && *listeners == 0 && i < 12000; i++) usleep(10000);
+        wait_for_collection();
     }
-    // The other probes come right behind, and the collector looks ten times a second.
+    // The other probes, and other kinds of activities, follow at once.
     usleep(500000);
 }
 

@@ -97,7 +97,7 @@ fn steps_within_the_error_of_clocks_are_counted() {
         let found = OverTime::compute(&Job::new(vec![("t".to_owned(), trace)]).unwrap(), Steps::default());
         let path = &found.critical_paths[0];
         assert_eq!((path.between_clocks, path.within_clocks), (2, expect), "{within_us:?}");
-        let said = "steps between threads and devices are not longer than their clocks are known to";
+        let said = "transitions between threads and devices are not longer than the error of the clocks";
         assert_eq!(shown(&found).contains(said), expect > Some(0));
     };
     check(None, None);

@@ -23,6 +23,10 @@ pub(crate) const RESOURCE: u32 = 3;
 /// The table's id, made up.
 pub(crate) static TABLE_ID: [u8; 16] = *b"deepctx-sim-1.0\0";
 
+/// The id under which programs find the kinds of activities that are requested, as CUPTI numbers them: a word with bit
+/// `n` for kind `n`.
+pub(crate) static KINDS_ID: [u8; 16] = *b"deepctx-kinds-1\0";
+
 /// Hooks of a tool.
 #[repr(C)]
 pub(crate) struct Hooks {

@@ -64,10 +64,12 @@ pub enum ScanError {
 }
 
 impl ScanError {
-    /// Whether the only problem is a lack of room now.
+    /// Whether a later scan may succeed: there is no room now, or `/proc` did not answer in time, as on a machine without
+    /// time for it.
     pub(crate) fn may_pass(&self) -> bool {
         use TableError::{Full, HeldBack, OverShare};
-        matches!(self, Self::Tables(Full { .. } | OverShare { .. } | HeldBack { .. }))
+        let is_silent = matches!(self, Self::Process { reason: NoSymbol::ProcessSilent, .. });
+        is_silent || matches!(self, Self::Tables(Full { .. } | OverShare { .. } | HeldBack { .. }))
     }
 }
 

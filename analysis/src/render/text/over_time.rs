@@ -244,8 +244,8 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
 pub(in crate::render) fn within_clocks_in_words(path: &CriticalPath) -> Option<String> {
     let within = path.within_clocks.filter(|within| *within > 0)?;
     let all = path.between_clocks;
-    let steps = "steps between threads and devices";
-    Some(format!("{within} of {all} {steps} are not longer than their clocks are known to"))
+    let transitions = "transitions between threads and devices";
+    Some(format!("{within} of {all} {transitions} are not longer than the error of the clocks"))
 }
 
 /// Limit of a part of a critical path.

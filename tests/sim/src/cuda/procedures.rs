@@ -3,11 +3,11 @@
 //! Owns: `cuGetProcAddress` and `cuGetExportTable`. Because: runtimes and compilers fetch the driver's functions
 //! here, not from the dynamic linker. Does not: hand out what is not exported: each address is that of the symbol.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 
-use super::{CATALOGUE, TABLE};
+use super::{CATALOGUE, MASKS, TABLE};
 use crate::api::{Code, In, Out, Raw, api};
-use crate::link::{TABLE_ID, Table};
+use crate::link::{KINDS_ID, TABLE_ID};
 use crate::symbols::Library;
 
 /// Flag that requests functions with per-thread default streams.
@@ -84,10 +84,11 @@ api! { Driver;
     fn cuGetProcAddress_v2(name: In<c_char>, out: Out<Raw>, version: i32, flags: u64, status: Out<u32>) {
         give(name, out, version, flags, Some(status))
     }
-    fn cuGetExportTable(table: Out<*const Table>, id: In<[u8; 16]>) {
-        if id.get()? != TABLE_ID {
-            return Err(Code::INVALID_VALUE);
+    fn cuGetExportTable(table: Out<*const c_void>, id: In<[u8; 16]>) {
+        match id.get()? {
+            TABLE_ID => table.put((&raw const TABLE).cast()),
+            KINDS_ID => table.put((&raw const MASKS.kinds).cast()),
+            _ => Err(Code::INVALID_VALUE),
         }
-        table.put(&raw const TABLE)
     }
 }

@@ -176,7 +176,7 @@ impl Gpu {
         facts: &mut dyn ProcessFacts,
         profile: &mut Profile,
     ) {
-        if self.processes.heard_of(pid, time_ns) {
+        if self.processes.note_record(pid, time_ns) {
             return;
         }
         let user = facts.accountable_user(pid).unwrap_or(NOBODY);

@@ -49,7 +49,7 @@ impl Processes {
     }
 
     /// A record of a process has this time. False when it is yet to be decided whether the process is followed.
-    pub(super) fn heard_of(&mut self, pid: u32, time_ns: u64) -> bool {
+    pub(super) fn note_record(&mut self, pid: u32, time_ns: u64) -> bool {
         match self.by_pid.get_mut(&pid) {
             Some(process) => {
                 process.last_ns = process.last_ns.max(time_ns);
@@ -137,7 +137,7 @@ mod tests {
         let mut processes = Processes::default();
         follow(&mut processes, 1, 10_000, 1);
         processes.make(7, 2, 0);
-        assert!(processes.heard_of(10_000, 5));
+        assert!(processes.note_record(10_000, 5));
         assert_eq!(processes.longest_silent(1, SILENT_NS), None, "nobody was silent for a minute but user 2");
         assert_eq!(processes.longest_silent(1, SILENT_NS + 1), Some(10_001));
         assert_eq!(processes.longest_silent(2, SILENT_NS), Some(7));
@@ -147,8 +147,10 @@ mod tests {
     fn a_refused_process_waits_for_another_look() {
         let mut processes = Processes::default();
         let refused = 10_000 + follow(&mut processes, 1, 10_000, 1) as u32;
-        assert!(processes.heard_of(refused, REFUSED_NS) && !processes.heard_of(refused, REFUSED_NS + 1));
+        assert!(
+            processes.note_record(refused, REFUSED_NS) && !processes.note_record(refused, REFUSED_NS + 1)
+        );
         processes.changed(refused, ProcessChangeKind::Ends);
-        assert!(!processes.heard_of(refused, 2), "the number is another process's");
+        assert!(!processes.note_record(refused, 2), "the number is another process's");
     }
 }
