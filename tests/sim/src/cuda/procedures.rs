@@ -86,8 +86,8 @@ api! { Driver;
     }
     fn cuGetExportTable(table: Out<*const c_void>, id: In<[u8; 16]>) {
         match id.get()? {
-            TABLE_ID => table.put((&raw const TABLE).cast()),
-            KINDS_ID => table.put((&raw const MASKS.kinds).cast()),
+            id if id == TABLE_ID => table.put((&raw const TABLE).cast()),
+            id if id == KINDS_ID => table.put((&raw const MASKS.kinds).cast()),
             _ => Err(Code::INVALID_VALUE),
         }
     }
