@@ -64,8 +64,8 @@ pub enum ScanError {
 }
 
 impl ScanError {
-    /// Whether a later scan may succeed: there is no room now, or `/proc` did not answer in time, as on a machine without
-    /// time for it.
+    /// Whether a later scan may succeed: there is no room now, or `/proc` did not answer in time, as on an
+    /// overloaded machine.
     pub(crate) fn may_pass(&self) -> bool {
         use TableError::{Full, HeldBack, OverShare};
         let is_silent = matches!(self, Self::Process { reason: NoSymbol::ProcessSilent, .. });
