@@ -42,8 +42,8 @@ pub mod unwind_rows;
 mod variable;
 
 pub use deepctx_address_space::{
-    Arch, Avma, FileKey, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, ProcessStatus, Svma,
-    accountable_user, start_ticks, thread_cpu_time,
+    Arch, Avma, FileKey, FileOffset, FileVersion, GONE_USER, KernelAddr, Lookup, NoSymbol, ProcessStatus,
+    Svma, accountable_user, start_ticks, thread_cpu_time,
 };
 pub use deepctx_address_space::{elf, maps, shares, time_account, worker};
 pub use kernel::Kallsyms;

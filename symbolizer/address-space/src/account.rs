@@ -1,7 +1,7 @@
 //! Account: the user charged for what a process costs.
 //!
-//! Owns: [`accountable_user`]. Because: a user who may create user namespaces has thousands of user ids, and each of
-//! them would get its own share of every table. Does not: keep shares (`shares`) or accounts of time
+//! Owns: [`accountable_user`], [`GONE_USER`]. Because: a user who may create user namespaces has thousands of user
+//! ids, and each of them would get its own share of every table. Does not: keep shares (`shares`) or accounts of time
 //! (`time_account`).
 
 use std::fs::{self, File};
@@ -10,6 +10,9 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::status::ProcessStatus;
+
+/// The user charged for a process that is gone before its user is read: no user has this id.
+pub const GONE_USER: u32 = u32::MAX;
 
 /// The user charged for a process: the owner of the outermost user namespace that contains it but not this process;
 /// without one, its real user. `None` if the process is gone.

@@ -32,7 +32,7 @@ pub mod time_account;
 mod version;
 pub mod worker;
 
-pub use account::accountable_user;
+pub use account::{GONE_USER, accountable_user};
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;
 pub use cpu_clock::thread_cpu_time;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use deepctx_address_space::maps::{self, Mapping};
 use deepctx_address_space::shares::Shares;
 use deepctx_address_space::time_account::{Terms, TimeAccounts};
-use deepctx_address_space::{Avma, NoSymbol, accountable_user, thread_cpu_time};
+use deepctx_address_space::{Avma, GONE_USER, NoSymbol, accountable_user, thread_cpu_time};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
@@ -41,8 +41,6 @@ const RANGES_TOTAL_MAX: usize = 1 << 21;
 /// Time limit for reading names of a user's processes: samples of others wait for their names meanwhile.
 const READING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
-/// The user of a process that was gone before it was read.
-const NOBODY: u32 = u32::MAX;
 /// Most bytes read of one file in total.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Most functions that one process registers for debuggers.
@@ -269,7 +267,7 @@ impl Jit {
             ..Process::default()
         };
         // The first change of either copies the table.
-        if self.range_shares.take(forked.user.unwrap_or(NOBODY), forked.ranges) {
+        if self.range_shares.take(forked.user.unwrap_or(GONE_USER), forked.ranges) {
             self.forget(child);
             self.make_room();
             self.processes.insert(child, forked);
@@ -281,7 +279,7 @@ impl Jit {
     /// Drops the process, which runs another program now.
     pub fn forget(&mut self, pid: u32) {
         if let Some(process) = self.processes.remove(&pid) {
-            self.range_shares.give(process.user.unwrap_or(NOBODY), process.ranges);
+            self.range_shares.give(process.user.unwrap_or(GONE_USER), process.ranges);
             self.names.release(process.ranges);
         }
     }
@@ -314,7 +312,7 @@ impl Jit {
             self.make_room();
         }
         let mut process = self.processes.remove(&pid).unwrap_or_default();
-        process.user.get_or_insert_with(|| accountable_user(pid).unwrap_or(NOBODY));
+        process.user.get_or_insert_with(|| accountable_user(pid).unwrap_or(GONE_USER));
         process
     }
 
@@ -550,7 +548,7 @@ impl Process {
     }
 
     fn user(&self) -> u32 {
-        self.user.unwrap_or(NOBODY)
+        self.user.unwrap_or(GONE_USER)
     }
 
     /// The names of its code, some of them several times.

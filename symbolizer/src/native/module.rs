@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use deepctx_address_space::elf::{ElfFacts, ModuleId};
 use deepctx_address_space::maps::{self, Backing, Mapping};
-use deepctx_address_space::{FileKey, FileVersion, NoSymbol, accountable_user};
+use deepctx_address_space::{FileKey, FileVersion, GONE_USER, NoSymbol, accountable_user};
 use deepctx_common::memory::table_bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::MemfdFlags;
@@ -22,8 +22,6 @@ use crate::cache::BoundedCache;
 
 /// The user who is charged for the vdso.
 const ROOT: u32 = 0;
-/// Who is charged for what a process mapped that is gone.
-const NOBODY: u32 = u32::MAX;
 /// Most modules kept.
 const MODULES_MAX: usize = 1 << 16;
 /// Most modules kept that no process maps anymore: a program that runs again finds its own. A build of a big program
@@ -126,7 +124,7 @@ impl Modules {
         if let Some(answer) = self.known(key) {
             return answer;
         }
-        let user = accountable_user(pid).unwrap_or(NOBODY);
+        let user = accountable_user(pid).unwrap_or(GONE_USER);
         self.examine(file, key, user, mapping.path(), vec![link, mapping.path().to_path_buf()])
     }
 

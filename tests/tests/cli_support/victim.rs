@@ -92,13 +92,13 @@ impl Figures {
 }
 
 /// Samples of a process, and how many of them reach `main`.
-struct Samples {
+pub(crate) struct Samples {
     all: u64,
-    whole: u64,
+    pub(crate) whole: u64,
 }
 
 impl Samples {
-    fn of(stacks: &str, pid: &str) -> Self {
+    pub(crate) fn of(stacks: &str, pid: &str) -> Self {
         let mut samples = Self { all: 0, whole: 0 };
         let process = format!("-{pid}");
         for line in stacks.lines() {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
-use super::cli_support::victim::VICTIM;
+use super::cli_support::victim::{Samples, VICTIM};
 use super::cli_support::{can_capture, folded, program};
 use super::{OtherUserProcess, compiled_workload, open_folder};
 
@@ -40,7 +40,7 @@ fn thousands_of_sleeping_children_harm_nobody() {
     let late: Vec<OtherUserProcess> = (0..LATE).map(|_| computing(&late)).collect();
     recording.wait_until(|file| {
         let stacks = folded(file, "samples", &[]);
-        late.iter().all(|process| whole_stacks(&stacks, &process.pid()) >= 100)
+        late.iter().all(|process| Samples::of(&stacks, &process.pid()).whole >= 100)
     });
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
@@ -53,13 +53,4 @@ fn computing(program: &Path) -> OtherUserProcess {
     let mut process = OtherUserProcess::root(&mut command);
     process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     process
-}
-
-/// Samples of a process whose stack is known down to `main`.
-fn whole_stacks(stacks: &str, pid: &str) -> u64 {
-    let of_process =
-        |stack: &str| stack.split(';').next().and_then(|first| first.rsplit('-').next()) == Some(pid);
-    let lines = stacks.lines().filter_map(|line| line.rsplit_once(' '));
-    let whole = lines.filter(|(stack, _)| of_process(stack) && stack.contains(";main;"));
-    whole.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
 }

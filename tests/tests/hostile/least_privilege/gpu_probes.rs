@@ -13,10 +13,13 @@ use super::super::OtherUserProcess;
 use super::super::cli_support::recording::{Recording, RecordingOutcome};
 use super::super::cli_support::stderr;
 use super::super::simulated::{self, Capture};
-use super::{Scene, can_test, without};
+use super::{Scene, can_test, needs, without};
 
 /// The kernels of the launcher.
 const KERNELS: [&str; 4] = ["kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"];
+
+/// Rows of `doctor` that are needed.
+const FEATURES: [&str; 2] = ["for a capture", "for probes"];
 
 /// A copy that everybody may read and run: the folder of the tests may be closed to them.
 fn copy(from: &Path, folder: &Path) -> String {
@@ -42,23 +45,13 @@ fn scene() -> Option<Scene> {
     }))
 }
 
-/// What `doctor` lists for a capture and for probes.
-fn needs(scene: &Scene) -> Vec<String> {
-    let checks = scene.checks(&[]);
-    let mut needs: Vec<String> =
-        ["for a capture", "for probes"].iter().flat_map(|feature| checks.needs(feature)).collect();
-    needs.sort_unstable();
-    needs.dedup();
-    needs
-}
-
 #[test]
 fn gpu_probes_need_what_doctor_lists() {
     if !can_test() || !simulated::is_built() {
         return;
     }
     let Some(scene) = scene() else { return };
-    let needs = needs(&scene);
+    let needs = needs(&scene, &FEATURES);
     let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
     let profile = scene.theirs.join("gpu.dctx");
     let options = ["--pid", &scene.target.pid()];
@@ -77,7 +70,7 @@ fn gpu_probes_without_a_capability_say_what_doctor_says() {
         return;
     }
     let Some(scene) = scene() else { return };
-    let needs = needs(&scene);
+    let needs = needs(&scene, &FEATURES);
     let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
     let profile = scene.theirs.join("gpu.dctx");
     for needed in &needs {

@@ -4,17 +4,13 @@
 //! capture of its own, with a screen and without a file. Does not: look at more of the screen than a name.
 
 use super::super::cli_support::terminal::in_a_terminal;
-use super::{Scene, can_test, without};
+use super::{Scene, can_test, needs, without};
 
 /// The function of the target: the name of its file is in its command line, which is always shown.
 const FUNCTION: &str = "read_zeroes";
 
-/// What `doctor` lists for a capture and for all that a view of a Python program shows.
-fn needs(scene: &Scene) -> Vec<String> {
-    let checks = scene.checks(&[]);
-    let features = ["for a capture", "for Python names", "for files elsewhere", "for kernel names"];
-    features.iter().flat_map(|feature| checks.needs(feature)).collect()
-}
+/// Rows of `doctor` that are needed for all that a view of a Python program shows.
+const FEATURES: [&str; 4] = ["for a capture", "for Python names", "for files elsewhere", "for kernel names"];
 
 #[test]
 fn a_live_view_needs_what_doctor_lists() {
@@ -22,7 +18,7 @@ fn a_live_view_needs_what_doctor_lists() {
         return;
     }
     let scene = Scene::new();
-    let needs = needs(&scene);
+    let needs = needs(&scene, &FEATURES);
     let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
     let mut live = scene.command_with(&needs);
     live.args(["live", "--pid", &scene.target.pid()]).current_dir(&scene.theirs);
@@ -36,7 +32,7 @@ fn a_live_view_without_a_capability_says_what_doctor_says() {
         return;
     }
     let scene = Scene::new();
-    let needs = needs(&scene);
+    let needs = needs(&scene, &FEATURES);
     let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
     for needed in scene.checks(&needs).needs("for a capture") {
         let held = without(&needs, &needed);

@@ -6,6 +6,7 @@
 mod gpu_probes;
 mod live_view;
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -123,6 +124,13 @@ impl Scene {
         let output = self.command_with(held).args(["doctor", "--format", "json"]).output().unwrap();
         Checks(serde_json::from_slice(&output.stdout).unwrap())
     }
+}
+
+/// What `doctor` lists for these features, each capability once.
+fn needs(scene: &Scene, features: &[&str]) -> Vec<String> {
+    let checks = scene.checks(&[]);
+    let needs: BTreeSet<String> = features.iter().flat_map(|feature| checks.needs(feature)).collect();
+    needs.into_iter().collect()
 }
 
 /// The output of `doctor`.

@@ -19,7 +19,7 @@ use deepctx_common::activity::probe;
 use deepctx_common::call;
 use deepctx_events::Family;
 use deepctx_symbolizer::guard::catch_faults;
-use deepctx_symbolizer::{NoSymbol, accountable_user, start_ticks};
+use deepctx_symbolizer::{GONE_USER, NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
 use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
 
@@ -591,7 +591,7 @@ fn account_of(planned: &PlannedFile) -> u32 {
     if owner() == Some(ROOT) {
         return ROOT;
     }
-    accountable_user(planned.library.pid).unwrap_or(u32::MAX)
+    accountable_user(planned.library.pid).unwrap_or(GONE_USER)
 }
 
 fn path_of(planned: &PlannedFile) -> std::path::Display<'_> {
