@@ -11,10 +11,10 @@ use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
 use crate::device::gpu::Gpu;
-use crate::device::memory::{POOLS_MAX, Pool};
+use crate::device::memory::{self, POOLS_MAX, Pool, TENSOR_ROWS_LEFT_OUT};
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
-use crate::ledger::{Ledger, Reason};
+use crate::ledger::{Ledger, Reason, Stage};
 use crate::metric::Metric;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
@@ -189,14 +189,15 @@ impl Profile {
         let tree = &mut self.tree;
         self.gpu
             .merge(&other.gpu, |node| tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame)));
-        let room = POOLS_MAX.saturating_sub(self.memory.len());
-        self.memory.extend(other.memory.iter().take(room).cloned());
+        self.memory.extend(other.memory.iter().cloned());
+        let left_out = memory::keep_largest(&mut self.memory, POOLS_MAX);
         for executable in &other.executables {
             if !self.executables.contains(executable) {
                 self.executables.push(executable.clone());
             }
         }
         self.ledger.merge(&other.ledger);
+        self.ledger.gap(Stage::Attribute, TENSOR_ROWS_LEFT_OUT, left_out);
     }
 
     /// Memory of its tables. Device data is small, and not included.

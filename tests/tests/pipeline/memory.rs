@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::pipeline_support::{
-    NamesInAddresses, config, feed_damaged, folded_as, losses, page, run, run_with,
+    NamesInAddresses, PIDS_OF_USER, config, feed_damaged, folded_as, losses, page, run, run_with,
 };
 use deepctx_pipeline::{Config, Pipeline, TraceWindow};
 use deepctx_profile::ledger::CheckTime;
@@ -232,6 +232,61 @@ fn reused_pid_does_not_inherit_memory_of_the_ended_process() {
         attribute tensor-free-unknown 1
         ",
     );
+}
+
+/// A process allocates so many bytes at a time.
+fn allocates(time: u64, pid: u32, bytes: u64) -> String {
+    format!("{time} call {time} new {pid}/{pid} app address=64 bytes={bytes} : ! f main\n")
+}
+
+fn peak(profile: &Profile, pid: u32) -> Option<u64> {
+    profile.memory.iter().find(|pool| pool.pid == pid).map(|pool| pool.peak_bytes)
+}
+
+#[test]
+fn memory_of_a_process_after_thousands_of_others_is_known() {
+    let ended = (1..=3000u32).map(|n| {
+        let time = u64::from(n) * 10;
+        format!("{}{} exit {n}\n", allocates(time, n, 1000 + u64::from(n)), time + 5)
+    });
+    let mut pipeline = run(&format!("{}{}", ended.collect::<String>(), allocates(40_000, 3001, 7)));
+    let profile = pipeline.profile();
+    profile.ledger.check(CheckTime::Finished).unwrap();
+    assert_eq!((peak(profile, 3001), peak(profile, 3000), peak(profile, 1)), (Some(7), Some(4000), None));
+    let gaps = losses(profile);
+    let gaps: Vec<&str> = gaps.lines().filter(|line| line.contains(" tensor")).collect();
+    assert_eq!(gaps, [format!("attribute tensor-rows-left-out {}", 3001 - profile.memory.len())]);
+    let at_peak = profile.tree.total(Metric::PeakBytes).sum;
+    assert_eq!(at_peak, (1..=3000).map(|n| 1000 + n).sum::<u64>() + 7);
+}
+
+#[test]
+fn one_user_leaves_room_for_the_memory_of_another() {
+    let theirs = (1..=1000).map(|n| allocates(u64::from(n) * 10, PIDS_OF_USER + n, 100));
+    let other = 2 * PIDS_OF_USER;
+    let mut pipeline = run(&format!("{}{}", theirs.collect::<String>(), allocates(20_000, other, 7)));
+    let profile = pipeline.profile();
+    profile.ledger.check(CheckTime::Finished).unwrap();
+    assert_eq!(peak(profile, other), Some(7));
+    let followed = profile.memory.len() - 1;
+    assert!(followed < 256, "{followed}");
+    assert!(reported(profile).contains(&format!("attribute tensors-full {}", 1000 - followed)));
+}
+
+#[test]
+fn devices_that_a_process_makes_up_have_a_bound() {
+    let devices = (0..100).map(|n| {
+        let time = 10 + n;
+        format!(
+            "{time} call {time} report 7/7 app address={} bytes=8 total-allocated=8 total-reserved=8 packed-device={} : ! f main\n",
+            64 * (n + 1),
+            n << 8 | 1
+        )
+    });
+    let mut pipeline = run(&format!("{}{}", devices.collect::<String>(), allocates(1000, 8, 7)));
+    let profile = pipeline.profile();
+    assert_eq!((profile.memory.len(), peak(profile, 8)), (64 + 1, Some(7)));
+    assert!(reported(profile).contains("attribute tensors-full 36\n"));
 }
 
 #[test]

@@ -87,6 +87,7 @@ mod dispatch;
 mod due_queue;
 mod duty;
 pub mod encode;
+mod followed;
 pub mod input;
 mod loss_windows;
 mod name_frames;

@@ -325,8 +325,8 @@ impl Gpu {
 
     /// Joins the borrowed records of all processes that have waited long enough.
     pub(super) fn settle_all(&mut self, now_ns: u64, profile: &mut Profile) {
-        let waiting = self.processes.by_pid.iter().filter(|(_, process)| process.foreign.records > 0);
-        for pid in waiting.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+        let waiting = self.processes.followed.iter().filter(|(_, process)| process.foreign.records > 0);
+        for pid in waiting.map(|(pid, _)| pid).collect::<Vec<_>>() {
             self.settle(pid, now_ns, profile);
         }
     }

@@ -51,6 +51,7 @@ use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::decode::Arguments;
+use crate::followed::{Admission, SILENT_NS};
 use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
 use crate::stage::{
     CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
@@ -60,7 +61,7 @@ use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
 use names::NamedKernel;
 use origins::Question;
-use processes::{ENDED_MAX, NOBODY, Processes};
+use processes::{ENDED_MAX, Processes};
 pub(crate) use recorder::Recorder;
 use sites::Sites;
 use window::Window;
@@ -68,8 +69,9 @@ use work::Work;
 
 /// Calls that may wait for their return: far more than there are threads.
 const ASKED_MAX: usize = 1 << 16;
-/// How long a launch waits for its activities: longer than work is queued, and than collectors hold back buffers.
-const EXPIRY_NS: u64 = 60_000_000_000;
+/// How long a launch waits for its activities: longer than work is queued, and than collectors hold back buffers; and
+/// no longer than its process is followed without a record.
+const EXPIRY_NS: u64 = SILENT_NS;
 
 /// The stage's state.
 #[derive(Debug)]
@@ -146,9 +148,9 @@ impl Gpu {
     /// Handles of attributed launches that no call named, to be looked up.
     pub(crate) fn unnamed(&mut self) -> Vec<UnnamedKernel> {
         let mut unnamed = Vec::new();
-        for (pid, process) in &mut self.processes.by_pid {
+        for (pid, process) in self.processes.followed.iter_mut() {
             let wanted = process.names.wanted().into_iter();
-            unnamed.extend(wanted.map(|(handle, asked_ns)| UnnamedKernel { pid: *pid, handle, asked_ns }));
+            unnamed.extend(wanted.map(|(handle, asked_ns)| UnnamedKernel { pid, handle, asked_ns }));
         }
         unnamed
     }
@@ -176,21 +178,20 @@ impl Gpu {
         facts: &mut dyn ProcessFacts,
         profile: &mut Profile,
     ) {
-        if self.processes.note_record(pid, time_ns) {
-            return;
-        }
-        let user = facts.accountable_user(pid).unwrap_or(NOBODY);
-        if !self.processes.has_room(user)
-            && let Some(silent) = self.processes.longest_silent(user, time_ns)
-        {
-            self.counts.gap(Gap::StateFull, 1);
-            self.process_ends(silent, time_ns, profile);
-        }
-        self.processes.make(pid, user, time_ns);
+        let user = match self.processes.followed.admit(pid, time_ns, facts) {
+            Admission::Decided | Admission::Refused => return,
+            Admission::Room { user } => user,
+            Admission::After { user, silent } => {
+                self.counts.gap(Gap::StateFull, 1);
+                self.process_ends(silent, time_ns, profile);
+                user
+            }
+        };
+        self.processes.follow(pid, user, time_ns);
     }
 
     fn process_ends(&mut self, pid: u32, time_ns: u64, profile: &mut Profile) {
-        if !self.processes.by_pid.contains_key(&pid) {
+        if !self.processes.followed.contains(pid) {
             return;
         }
         self.settle(pid, u64::MAX, profile);
@@ -203,7 +204,7 @@ impl Gpu {
         for pending in self.pending.take_if(|pending| pending.pid == pid) {
             self.never_returned(pending, time_ns, profile);
         }
-        if let Some(mut process) = self.processes.by_pid.remove(&pid) {
+        if let Some(mut process) = self.processes.followed.remove(pid) {
             process.samples.expire(u64::MAX, &mut self.counts, profile);
             let info = process.finished(&mut self.counts);
             if info.is_used() {
@@ -226,7 +227,7 @@ impl Gpu {
 
     /// Launches of kernels and graphs so far.
     pub(crate) fn launches(&self) -> u64 {
-        let live = self.processes.by_pid.values().map(|process| &process.info);
+        let live = self.processes.followed.values().map(|process| &process.info);
         live.chain(self.processes.ended.iter())
             .map(|info| info.launches + info.captured + info.graph_launches)
             .sum()
@@ -348,7 +349,7 @@ impl Stage for Gpu {
         for pending in self.pending.take_if(|_| true) {
             self.never_returned(pending, now_ns, profile);
         }
-        self.processes.by_pid.values_mut().for_each(|process| process.streams.close());
+        self.processes.followed.values_mut().for_each(|process| process.streams.close());
         if let Some(recorder) = &mut self.recorder {
             recorder.finish(None);
         }
@@ -361,7 +362,7 @@ impl Stage for Gpu {
         counts.gap(Gap::CallLost, self.sites.lost());
         let mut live: Vec<_> = self
             .processes
-            .by_pid
+            .followed
             .values()
             .filter_map(|process| {
                 process.count_gaps(&mut counts);

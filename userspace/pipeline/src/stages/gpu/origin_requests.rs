@@ -46,9 +46,10 @@ impl Gpu {
     /// Look-ups of compiled kernels that are due since the last call.
     pub(crate) fn questions(&mut self) -> Vec<Question> {
         let mut questions = Vec::new();
-        for (pid, process) in self.processes.by_pid.iter_mut().filter(|(_, process)| process.origins.asks()) {
+        for (pid, process) in self.processes.followed.iter_mut().filter(|(_, process)| process.origins.asks())
+        {
             let asked = process.origins.questions().into_iter();
-            questions.extend(asked.map(|(time_ns, about)| Question { pid: *pid, time_ns, about }));
+            questions.extend(asked.map(|(time_ns, about)| Question { pid, time_ns, about }));
         }
         questions
     }

@@ -50,12 +50,8 @@ pub(super) struct Process {
     pub(super) collecting: bool,
     pub(super) foreign: ForeignCollection,
     pub(super) samples: Samples,
-    /// The user who answers for it.
-    pub(super) user: u32,
     /// When its first record came: `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) first_ns: u64,
-    /// When its last one came.
-    pub(super) last_ns: u64,
     /// It began while it was watched.
     pub(super) from_start: bool,
     /// A context was created during the capture.
@@ -68,9 +64,9 @@ pub(super) struct Process {
 
 impl Process {
     /// A process of which nothing is known, or only that it began while it was watched.
-    pub(super) fn new(pid: u32, user: u32, first_ns: u64, from_start: bool) -> Self {
+    pub(super) fn new(pid: u32, first_ns: u64, from_start: bool) -> Self {
         let info = GpuProcess { pid, ..GpuProcess::default() };
-        Self { info, user, first_ns, last_ns: first_ns, from_start, ..Self::default() }
+        Self { info, first_ns, from_start, ..Self::default() }
     }
 
     /// All of its pinned memory was seen being allocated.

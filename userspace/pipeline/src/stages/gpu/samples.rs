@@ -402,7 +402,7 @@ impl Gpu {
 
     /// Enters samples without lines once they have waited long enough; `u64::MAX`: all of them.
     pub(super) fn expire_samples(&mut self, now_ns: u64, profile: &mut Profile) {
-        for process in self.processes.by_pid.values_mut() {
+        for process in self.processes.followed.values_mut() {
             process.samples.expire(now_ns, &mut self.counts, profile);
         }
     }

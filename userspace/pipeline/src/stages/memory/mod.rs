@@ -1,6 +1,7 @@
 //! Tensors: memory that a framework's allocators hand out and take back → figures in the tree, by allocating context.
 //!
-//! Owns: the live allocations of each process on each device ([`pool`]), and the meaning of allocator calls. Because:
+//! Owns: the live allocations of each process on each device ([`pool`], [`processes`]), and the meaning of allocator
+//! calls. Because:
 //! a free passes only an address, while the context to charge is kept with the allocation; and a device's peak is
 //! recognized only when usage falls again. Does not: guess: a free without a known allocation is counted, and
 //! subtracted from no context.
@@ -18,18 +19,18 @@
 //! allocation also reports its free.
 
 mod pool;
+mod processes;
 
 use deepctx_common::call::call_flag;
 use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
 use deepctx_events::{Event, Family, Role, TensorEvent};
-use deepctx_profile::device::memory::{self, POOLS_MAX};
+use deepctx_profile::device::memory::TENSOR_ROWS_LEFT_OUT;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use rustc_hash::FxHashMap;
 
 use crate::attribute;
 use crate::config::Config;
@@ -43,6 +44,7 @@ use crate::stage::{
 };
 use crate::trace_window::TraceLevel;
 use pool::{AllocationOutcome, FreeOutcome, Levels, Pool, Reporter};
+use processes::Processes;
 
 reasons! {
     class Gap, page "memory.md";
@@ -129,11 +131,7 @@ impl Device {
 pub(crate) struct TensorMemory {
     /// By number of the probe.
     sites: Sites<Site>,
-    /// By process, a few devices each.
-    processes: FxHashMap<u32, Vec<(Device, Pool)>>,
-    pools: usize,
-    /// Pools of processes that are gone.
-    ended: Vec<Pool>,
+    processes: Processes,
     counts: Counts,
     /// Levels of devices, for a trace.
     pub(crate) counters: RecordBuffer<CounterValue>,
@@ -265,25 +263,11 @@ impl TensorMemory {
         now_ns: u64,
         profile: &mut Profile,
     ) -> Option<&mut Pool> {
-        let pools = self.processes.entry(pid).or_default();
-        let at = match pools.iter().position(|(known, _)| *known == device) {
-            Some(at) => at,
-            None if self.pools >= POOLS_MAX => {
-                self.counts.full += 1;
-                return None;
-            }
-            None => {
-                self.pools += 1;
-                let name = device.name();
-                let frame = profile.text(&memory::device_frame(&name));
-                let frame = profile.frame(Frame::Operator { name: frame });
-                let process = profile.tree.node(thread).parent;
-                let lane = profile.tree.child(process, frame);
-                pools.push((device, Pool::new(pid, name, lane, frame, now_ns)));
-                pools.len() - 1
-            }
-        };
-        pools.get_mut(at).map(|(_, pool)| pool)
+        let pool = self.processes.pool(pid, device, thread, now_ns, profile);
+        if pool.is_none() {
+            self.counts.full += 1;
+        }
+        pool
     }
 
     fn allocated(
@@ -334,7 +318,7 @@ impl TensorMemory {
     /// Memory is freed by address alone: on the host, or at a mark.
     fn freed(&mut self, pid: u32, address: u64, now_ns: u64, profile: &mut Profile) {
         let mut by_report = false;
-        for (device, pool) in self.processes.get_mut(&pid).into_iter().flatten() {
+        for (device, pool) in self.processes.of(pid) {
             let said = if *device == Device::CPU { Reporter::Report } else { Reporter::Mark };
             match pool.take(address, said, profile) {
                 FreeOutcome::Bytes(_) => {
@@ -411,34 +395,26 @@ impl Stage for TensorMemory {
         context: &mut CallContext<'_>,
     ) {
         let node = stack.and_then(CallStack::caller);
+        let StackSample { pid, header, .. } = call.sample;
+        self.processes.admit(*pid, header.time_ns, context.facts, context.profile);
         self.called(call.sample, call.arguments, call.thread, node, context.profile);
     }
 
     fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
-        let pools = self.processes.remove(&change.pid).unwrap_or_default();
-        for (_, mut pool) in pools {
-            pool.end(change.time_ns, profile);
-            self.ended.push(pool);
-        }
+        self.processes.changed(change.pid, change.time_ns, profile);
     }
 
     fn on_duty_edge(&mut self, time_ns: u64, profile: &mut Profile) {
-        let pools = self.processes.values_mut().flatten();
-        self.counts.not_watched += pools.map(|(_, pool)| pool.forget(time_ns, profile)).sum::<u64>();
+        let pools = self.processes.pools_mut();
+        self.counts.not_watched += pools.map(|pool| pool.forget(time_ns, profile)).sum::<u64>();
     }
 
     fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
-        for (_, pool) in self.processes.values_mut().flatten() {
-            pool.hold_until(until_ns, profile);
-        }
+        self.processes.pools_mut().for_each(|pool| pool.hold_until(until_ns, profile));
     }
 
     fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
-        for (_, pool) in self.processes.values_mut().flatten() {
-            pool.end(now_ns, profile);
-        }
-        let live = self.processes.values_mut().flatten().map(|(_, pool)| pool);
-        live.chain(&mut self.ended).for_each(|pool| pool.write_contexts(profile));
+        self.processes.pools_mut().for_each(|pool| pool.end(now_ns, profile));
     }
 
     fn keep_events(&mut self, _level: TraceLevel) {
@@ -457,6 +433,7 @@ impl Stage for TensorMemory {
             StageGap { reason: TENSOR_FREE_MISSED, count: self.counts.free_missed },
             StageGap { reason: TENSOR_FREE_DIFFERS, count: self.counts.free_differs },
             StageGap { reason: TENSORS_FULL, count: self.counts.full },
+            StageGap { reason: TENSOR_ROWS_LEFT_OUT, count: self.processes.rows_left_out() },
             StageGap { reason: TENSOR_WITHOUT_STACK, count: self.counts.without_stack },
             StageGap { reason: TENSOR_UNREADABLE, count: self.counts.unreadable },
             StageGap { reason: TENSOR_CALL_LOST, count: self.sites.lost() },
@@ -464,14 +441,7 @@ impl Stage for TensorMemory {
     }
 
     fn write_to(&self, profile: &mut Profile) {
-        let live = self.processes.values().flatten().map(|(_, pool)| pool);
-        let mut pools: Vec<memory::Pool> = self
-            .ended
-            .iter()
-            .chain(live)
-            .map(Pool::info)
-            .filter(|pool| pool.allocations > 0 || pool.peak_bytes > 0)
-            .collect();
+        let mut pools = self.processes.rows();
         pools.sort_rows_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
         profile.memory = pools;
     }

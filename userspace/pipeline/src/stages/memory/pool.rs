@@ -138,9 +138,9 @@ impl Pool {
         }
     }
 
-    /// The pool for the profile.
-    pub(super) fn info(&self) -> memory::Pool {
-        self.info.clone()
+    /// Its row in the profile; `None` if nothing was allocated.
+    pub(super) fn row(&self) -> Option<memory::Pool> {
+        (self.info.allocations > 0 || self.info.peak_bytes > 0).then(|| self.info.clone())
     }
 
     /// Whether its allocator reports.
@@ -300,6 +300,7 @@ impl Pool {
     pub(super) fn end(&mut self, now_ns: u64, profile: &mut Profile) {
         self.hold_until(now_ns, profile);
         self.ranges = AddressMap::default();
+        self.write_contexts(profile);
     }
 
     /// The pool is not watched for a while: live memory is unknown from now on. Returns the number of live allocations.
@@ -316,7 +317,7 @@ impl Pool {
     }
 
     /// Writes each context's bytes at the peak and at the end; once.
-    pub(super) fn write_contexts(&mut self, profile: &mut Profile) {
+    fn write_contexts(&mut self, profile: &mut Profile) {
         self.by_node = FxHashMap::default();
         for Context { node, live, at_peak, .. } in std::mem::take(&mut self.contexts) {
             for (metric, bytes) in [(Metric::PeakBytes, at_peak), (Metric::LiveBytes, live)] {
