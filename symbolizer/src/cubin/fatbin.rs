@@ -1,7 +1,7 @@
 //! Fat binaries: several images of the same device code, possibly compressed.
 //!
-//! Owns: finding images in a fat binary, or in a section of several, and decompressing them within bounds. Because:
-//! programs contain their kernels in this form. Does not: parse the images ([`super::read`]).
+//! Owns: finding images in a fat binary, or in a section of several, and such sections; and decompressing images
+//! within bounds. Because: programs contain their kernels in this form. Does not: parse the images ([`super::read`]).
 //!
 //! The format, as written by `fatbinary` of CUDA 13.5 (little-endian):
 //!
@@ -16,7 +16,12 @@ use std::fmt;
 use std::io::Read as _;
 
 use deepctx_common::reasons;
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader as _, SectionHeader as _};
 
+/// Sections of ELF files with fat binaries.
+const SECTIONS: [&[u8]; 2] = [b".nv_fatbin", b"__nv_relfatbin"];
 const MAGIC: u32 = 0xba55_ed50;
 const COMPRESSED_LZ4: u64 = 0x2000;
 const COMPRESSED_ZSTD: u64 = 0x8000;
@@ -128,6 +133,15 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let mut wide = [0; 8];
     wide[..N].copy_from_slice(bytes.get(at..at.checked_add(N)?)?);
     Some(u64::from_le_bytes(wide))
+}
+
+/// The sections of an ELF file with fat binaries.
+pub(super) fn sections(file: &[u8]) -> Vec<&[u8]> {
+    let Ok(header) = FileHeader64::<LittleEndian>::parse(file) else { return Vec::new() };
+    let Ok(endian) = header.endian() else { return Vec::new() };
+    let Ok(sections) = header.sections(endian, file) else { return Vec::new() };
+    let holds = |section: &&_| sections.section_name(endian, *section).is_ok_and(|n| SECTIONS.contains(&n));
+    sections.iter().filter(holds).filter_map(|section| section.data(endian, file).ok()).collect()
 }
 
 /// The images of one fat binary, or of several with padding between them. Other bytes are skipped; the iteration ends

@@ -1,6 +1,7 @@
 //! Device code: the kernels in a CUDA binary, and the resources they need.
 //!
-//! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that attaches
+//! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]), in a process without privileges
+//! ([`reader`]). Because: a profiler that attaches
 //! after a program loaded its kernels finds their names nowhere else; registers and shared memory limit how many
 //! blocks are resident at once. Does not: disassemble, or decide when to search a process.
 //!
@@ -19,6 +20,7 @@ pub mod handle;
 pub mod lines;
 pub mod names;
 pub mod process;
+pub mod reader;
 pub mod scan;
 pub mod stub;
 
@@ -29,6 +31,7 @@ use object::LittleEndian;
 use object::elf::{FileHeader64, SHT_SYMTAB, STT_FUNC};
 use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 /// ELF machine of device code.
 const EM_CUDA: u16 = 190;
@@ -66,7 +69,7 @@ pub struct Cubin {
 }
 
 /// Why bytes are not a cubin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoCubin {
     /// Not a 64-bit ELF file.
     NotElf,
@@ -103,7 +106,7 @@ impl fmt::Display for NoCubin {
 impl std::error::Error for NoCubin {}
 
 /// A table of a cubin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CubinTable {
     /// The section headers.
     Sections,

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::fatbin::{self, Kind};
-use super::{Kernel, NoCubin, read};
+use super::{Kernel, NAME_MAX, NoCubin, read};
 
 /// Most names: several times those of the libraries of the largest frameworks.
 const NAMES_MAX: usize = 1 << 19;
@@ -51,6 +51,23 @@ pub struct KernelNames {
 }
 
 impl KernelNames {
+    /// The kernels that a reader reports, and how many more there were: bounded as if they had been found here.
+    pub(super) fn from_untrusted(
+        kernels: impl Iterator<Item = (String, KernelFacts)>,
+        left_out: usize,
+    ) -> Self {
+        let mut names = Self { left_out, ..Self::default() };
+        for (name, facts) in kernels.filter(|(name, _)| !name.is_empty() && name.len() <= NAME_MAX) {
+            names.add(&name, facts);
+        }
+        names
+    }
+
+    /// The kernels.
+    pub(super) fn into_rows(self) -> impl Iterator<Item = (String, KernelFacts)> {
+        self.kernels.into_iter().map(|(name, facts)| (name.into_string(), facts))
+    }
+
     /// Adds the kernels of a cubin.
     ///
     /// # Errors
@@ -95,7 +112,7 @@ impl KernelNames {
 
     /// Adds the kernels of another set.
     pub fn merge(&mut self, other: Self) {
-        self.left_out += other.left_out;
+        self.left_out = self.left_out.saturating_add(other.left_out);
         for (name, facts) in other.kernels {
             self.add(&name, facts);
         }

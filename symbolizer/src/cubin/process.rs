@@ -9,20 +9,16 @@
 //! inferred ([`super::evidence`]) from texts that are names of kernels whose code was found in the files or the
 //! memory of the process.
 
-use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
 use deepctx_address_space::maps::{self, Backing, DeviceNumber, LineFilter, Mapping};
-use object::LittleEndian;
-use object::elf::FileHeader64;
-use object::read::elf::{FileHeader as _, SectionHeader as _};
+use deepctx_address_space::{GONE_USER, accountable_user};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::evidence::NameEvidence;
 use super::names::{KernelFacts, KernelNames};
+use super::reader::CodeReader;
 use super::scan::{self, PageMap};
-use super::stub;
-use crate::guard;
 use crate::memory::{ProcessMemory, ReadError, TargetMemory};
 
 /// Most bytes decompressed of the files of a process.
@@ -33,8 +29,6 @@ const SCAN_MAX: u64 = 8 << 30;
 const SMALL_FILE: u64 = 64 << 20;
 /// Most files of a process searched.
 const FILES_MAX: usize = 1024;
-/// Sections with device code.
-const FAT_BINARIES: [&[u8]; 2] = [b".nv_fatbin", b"__nv_relfatbin"];
 
 /// A handle whose kernel was identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +45,8 @@ pub struct NamedHandle {
 #[derive(Debug)]
 pub struct ProcessKernels {
     pid: u32,
+    /// The user who answers for it.
+    user: u32,
     memory: ProcessMemory,
     evidence: NameEvidence,
     /// Kernels found in memory: those that are loaded.
@@ -73,6 +69,7 @@ impl ProcessKernels {
     pub fn open(pid: u32) -> Result<Self, ReadError> {
         Ok(Self {
             pid,
+            user: accountable_user(pid).unwrap_or(GONE_USER),
             memory: ProcessMemory::open(pid)?,
             evidence: NameEvidence::default(),
             in_memory: KernelNames::default(),
@@ -88,13 +85,13 @@ impl ProcessKernels {
         self.memory.read_u64(0) == Err(ReadError::Gone)
     }
 
-    /// Identifies the kernels of these handles where possible. May take seconds.
-    pub fn identify(&mut self, handles: &[u64]) -> Vec<NamedHandle> {
+    /// Identifies the kernels of these handles where possible; `reader` parses device code. May take seconds.
+    pub fn identify(&mut self, handles: &[u64], reader: &mut CodeReader) -> Vec<NamedHandle> {
         let Ok(maps) = maps::read(self.pid, LineFilter::All) else { return Vec::new() };
         let mappings = maps.mappings;
         let (stubs, objects): (Vec<u64>, Vec<u64>) =
             handles.iter().partition(|handle| file_mapping(&mappings, **handle).is_some());
-        let mut found = self.stubs(&mappings, &stubs);
+        let mut found = self.stubs(&mappings, &stubs, reader);
         let (memory, evidence) = (&self.memory, &mut self.evidence);
         let mut left: Vec<u64> =
             objects.into_iter().filter(|handle| evidence.read(memory, *handle)).collect();
@@ -103,7 +100,7 @@ impl ProcessKernels {
             if left.is_empty() {
                 break;
             }
-            self.search(phase, &mappings);
+            self.search(phase, &mappings, reader);
             let is_kernel = |text: &str| self.in_memory.get(text).or(self.in_files.get(text)).is_some();
             let named = self.evidence.names(&left, is_kernel);
             left.retain(|handle| !named.contains_key(handle));
@@ -114,7 +111,7 @@ impl ProcessKernels {
     }
 
     /// Kernels of handles that are addresses in mapped files.
-    fn stubs(&self, mappings: &[Mapping], handles: &[u64]) -> Vec<(u64, String)> {
+    fn stubs(&self, mappings: &[Mapping], handles: &[u64], reader: &mut CodeReader) -> Vec<(u64, String)> {
         /// A mapping of a file, and the handles in it with their file offsets.
         type Handles<'m> = (&'m Mapping, Vec<(u64, u64)>);
         let mut by_file: FxHashMap<(DeviceNumber, u64), Handles<'_>> = FxHashMap::default();
@@ -129,7 +126,10 @@ impl ProcessKernels {
         for (mapping, handles) in by_file.into_values() {
             let Ok(file) = maps::open(self.pid, mapping) else { continue };
             let offsets: Vec<u64> = handles.iter().map(|(_, offset)| *offset).collect();
-            let names = mapped(&file, |bytes| stub::kernels_at(bytes, &offsets)).unwrap_or_default();
+            let names = reader.stubs(&file, &offsets).unwrap_or_else(|error| {
+                tracing::debug!(self.pid, %error, "no kernels of host stubs");
+                FxHashMap::default()
+            });
             found.extend(
                 handles
                     .into_iter()
@@ -139,27 +139,28 @@ impl ProcessKernels {
         found
     }
 
-    fn search(&mut self, phase: SearchPhase, mappings: &[Mapping]) {
+    fn search(&mut self, phase: SearchPhase, mappings: &[Mapping], reader: &mut CodeReader) {
         match phase {
             SearchPhase::Cached => {}
-            SearchPhase::SmallFiles => self.search_files(mappings, SMALL_FILE),
-            SearchPhase::LargeFiles => self.search_files(mappings, u64::MAX),
+            SearchPhase::SmallFiles => self.search_files(mappings, SMALL_FILE, reader),
+            SearchPhase::LargeFiles => self.search_files(mappings, u64::MAX, reader),
             SearchPhase::Memory => {
-                if let Some(pages) = PageMap::open(self.pid) {
-                    scan::add_loaded(
-                        &self.memory,
-                        &pages,
-                        mappings,
-                        &mut self.scan_budget,
-                        &mut self.in_memory,
-                    );
-                }
+                let Some(pages) = PageMap::open(self.pid) else { return };
+                let Self { user, memory, in_memory, scan_budget, .. } = self;
+                let mut add = |image: &[u8]| match reader.image(*user, image) {
+                    Ok(names) => {
+                        in_memory.merge(names);
+                        true
+                    }
+                    Err(_) => false,
+                };
+                scan::add_loaded(memory, &pages, mappings, scan_budget, &mut add);
             }
         }
     }
 
     /// Searches new files with at most this many bytes of device code.
-    fn search_files(&mut self, mappings: &[Mapping], at_most: u64) {
+    fn search_files(&mut self, mappings: &[Mapping], most_bytes: u64, reader: &mut CodeReader) {
         let mut seen = FxHashSet::default();
         let files = mappings.iter().filter(|mapping| is_file(mapping) && mapping.offset.0 == 0);
         for mapping in files.filter(|mapping| seen.insert((mapping.device, mapping.inode))) {
@@ -169,27 +170,13 @@ impl ProcessKernels {
             if self.files.contains(&key) || self.files.len() >= FILES_MAX {
                 continue;
             }
-            let budget = self.decompress_budget;
-            let searched = mapped(&file, |bytes| {
-                let sections = fat_binaries(bytes);
-                if sections.iter().map(|section| section.len() as u64).fold(0, u64::saturating_add) > at_most
-                {
-                    return None;
+            match reader.fat_binaries(&file, most_bytes, &mut self.decompress_budget) {
+                Ok(None) => continue,
+                Ok(Some(names)) => self.in_files.merge(names),
+                // It is not tried again.
+                Err(error) => {
+                    tracing::debug!(self.pid, path = ?mapping.path, %error, "no device code of a file")
                 }
-                let (mut names, mut left) = (KernelNames::default(), budget);
-                for section in sections {
-                    names.add_fat_binaries(section, &mut left);
-                }
-                Some((names, left))
-            });
-            match searched {
-                Some(None) => continue,
-                Some(Some((names, left))) => {
-                    self.decompress_budget = left;
-                    self.in_files.merge(names);
-                }
-                // The file cannot be read: it is not tried again.
-                None => {}
             }
             self.files.insert(key);
         }
@@ -221,24 +208,6 @@ fn is_file(mapping: &Mapping) -> bool {
 fn file_mapping(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
     let at = mappings.partition_point(|mapping| mapping.end.0 <= address);
     mappings.get(at).filter(|mapping| mapping.begin.0 <= address && is_file(mapping))
-}
-
-/// Reads a mapped file; `None` when it cannot be mapped, or is shortened meanwhile.
-fn mapped<T>(file: &File, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
-    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults`
-    // turns missing pages into an error.
-    let map = unsafe { memmap2::Mmap::map(file) }.ok()?;
-    guard::catch_faults(|| read(&map)).ok()
-}
-
-/// The sections of a file that contain device code.
-fn fat_binaries(file: &[u8]) -> Vec<&[u8]> {
-    let Ok(header) = FileHeader64::<LittleEndian>::parse(file) else { return Vec::new() };
-    let Ok(endian) = header.endian() else { return Vec::new() };
-    let Ok(sections) = header.sections(endian, file) else { return Vec::new() };
-    let holds =
-        |section: &&_| sections.section_name(endian, *section).is_ok_and(|n| FAT_BINARIES.contains(&n));
-    sections.iter().filter(holds).filter_map(|section| section.data(endian, file).ok()).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use deepctx_address_space::maps::{Backing, Mapping};
 use object::elf::SHT_NOBITS;
 
 use super::fatbin::IMAGE_MAX;
-use super::names::KernelNames;
 use super::{EM_CUDA, PAGE};
 use crate::memory::TargetMemory;
 
@@ -47,14 +46,14 @@ impl ResidentPages for PageMap {
     }
 }
 
-/// Adds the kernels of all images in the anonymous memory of these mappings, while there is `budget` for bytes to
-/// read. Returns the number of images found.
+/// Passes all images in the anonymous memory of these mappings to `add`, while there is `budget` for bytes to read;
+/// `add` says whether the bytes are an image. Returns the number of images found.
 pub fn add_loaded(
     memory: &dyn TargetMemory,
     resident: &dyn ResidentPages,
     mappings: &[Mapping],
     budget: &mut u64,
-    names: &mut KernelNames,
+    add: &mut dyn FnMut(&[u8]) -> bool,
 ) -> usize {
     let own = |mapping: &&Mapping| {
         let heap = mapping.backing == Backing::Special && &*mapping.path == "[heap]";
@@ -71,8 +70,7 @@ pub fn add_loaded(
                 *budget = left;
                 let Ok(bytes) = memory.read_vec(at + begin, length as usize) else { continue };
                 for offset in image_starts(&bytes) {
-                    found +=
-                        usize::from(add_image(memory, at + begin + offset, mapping.end.0, budget, names));
+                    found += usize::from(add_image(memory, at + begin + offset, mapping.end.0, budget, add));
                 }
             }
             at += piece;
@@ -99,20 +97,20 @@ fn image_starts(bytes: &[u8]) -> impl Iterator<Item = u64> {
     (0u64..).step_by(8).zip(words).filter(|(_, word)| word & ELF_MASK == ELF & ELF_MASK).map(|(at, _)| at)
 }
 
-/// Adds the image at this address, if there is one.
+/// Passes the image at this address on, if there is one.
 fn add_image(
     memory: &dyn TargetMemory,
     at: u64,
     end: u64,
     budget: &mut u64,
-    names: &mut KernelNames,
+    add: &mut dyn FnMut(&[u8]) -> bool,
 ) -> bool {
     let Some(length) = image_length(memory, at) else { return false };
     let inside = at.checked_add(length).is_some_and(|image_end| image_end <= end);
     let Some(left) = budget.checked_sub(length).filter(|_| inside) else { return false };
     let Ok(length) = usize::try_from(length) else { return false };
     *budget = left;
-    memory.read_vec(at, length).is_ok_and(|image| names.add_cubin(&image).is_ok())
+    memory.read_vec(at, length).is_ok_and(|image| add(&image))
 }
 
 /// The length of the image at this address, from its headers.
@@ -140,6 +138,7 @@ fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::KernelNames;
     use super::*;
     use crate::memory::RecordedMemory;
     use deepctx_address_space::maps::{self, LineFilter};
@@ -162,7 +161,8 @@ mod tests {
         memory.insert(0x10_0000, bytes);
         let maps = maps::parse(line.as_bytes(), LineFilter::All);
         let mut names = KernelNames::default();
-        let found = add_loaded(&memory, &FixedPages(pages.to_vec()), &maps.mappings, &mut budget, &mut names);
+        let mut add = |image: &[u8]| names.add_cubin(image).is_ok();
+        let found = add_loaded(&memory, &FixedPages(pages.to_vec()), &maps.mappings, &mut budget, &mut add);
         (found, names.len())
     }
 

@@ -10,6 +10,7 @@ mod changing_user;
 mod cli_support;
 mod command_user;
 mod crafted;
+mod device_code_reader;
 #[path = "../documented/mod.rs"]
 mod documented;
 mod event_flood;

@@ -66,9 +66,14 @@ pub(super) fn recorded_while_killing(worker: &str, folder: &Path) -> PathBuf {
 
 /// A worker started by a recording whose file meets the condition.
 pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> bool) -> String {
+    worker_of_pid(&recording.id().to_string(), name, is_it)
+}
+
+/// The same for a recording with this pid.
+pub(super) fn worker_of_pid(recording: &str, name: &str, is_it: impl Fn(&Path) -> bool) -> String {
     let began = Instant::now();
     loop {
-        let workers = workers_of(&recording.id().to_string(), name);
+        let workers = workers_of(recording, name);
         if let Some(found) = workers.iter().find(|process| is_it(process)) {
             return found.file_name().unwrap().to_str().unwrap().to_owned();
         }
@@ -78,7 +83,7 @@ pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> 
 }
 
 /// Waits until a process runs as `nobody`, without capabilities and most system calls.
-fn is_without_privileges(pid: &str) {
+pub(super) fn is_without_privileges(pid: &str) {
     let lines = ["\nUid:\t65534\t65534\t65534\t65534\n", "\nCapPrm:\t0000000000000000\n", "\nSeccomp:\t2\n"];
     let began = Instant::now();
     loop {

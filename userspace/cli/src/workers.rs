@@ -2,13 +2,15 @@
 //!
 //! Owns: how workers are started and recognized. Because: only a separate process can be abandoned when it hangs, or
 //! drop privileges that the main one needs. Does not: the work ([`deepctx_symbolizer::memory::reader`],
-//! [`deepctx_symbolizer::unwind_rows::builder`], [`deepctx_symbolizer::native::symbols`], [`deepctx_capture::gpus`]).
+//! [`deepctx_symbolizer::unwind_rows::builder`], [`deepctx_symbolizer::native::symbols`],
+//! [`deepctx_symbolizer::cubin::reader`], [`deepctx_capture::gpus`]).
 
 use std::ffi::OsString;
 use std::io;
 use std::process::{Command, ExitCode};
 
 use deepctx_capture::gpus;
+use deepctx_symbolizer::cubin::reader as device_code;
 use deepctx_symbolizer::memory::reader;
 use deepctx_symbolizer::native::symbols;
 use deepctx_symbolizer::unwind_rows::builder;
@@ -19,6 +21,7 @@ use super::failure::COULD_NOT_RUN;
 const MEMORY_READER: &str = "memory-reader";
 const TABLE_BUILDER: &str = "table-builder";
 const SYMBOL_READER: &str = "symbol-reader";
+const DEVICE_CODE_READER: &str = "device-code-reader";
 const GPU_READER: &str = "gpu-reader";
 /// Library path of the dynamic loader. The loader removes it from the environment of programs with privileges
 /// (set-user-id, capabilities), whose caller must not choose it.
@@ -34,6 +37,7 @@ pub(crate) fn asked_for(arguments: &[OsString]) -> Option<ServeFn> {
         MEMORY_READER => Some(reader::serve),
         TABLE_BUILDER => Some(builder::serve),
         SYMBOL_READER => Some(symbols::serve),
+        DEVICE_CODE_READER => Some(device_code::serve),
         GPU_READER => Some(gpus::serve),
         _ => None,
     }
@@ -45,11 +49,13 @@ pub(crate) fn run(serve: ServeFn) -> ExitCode {
     if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
 }
 
-/// From now on, separate processes read other processes' memory, build unwind tables, read symbols, and query GPUs.
+/// From now on, separate processes read other processes' memory, build unwind tables, read symbols
+/// and device code, and query GPUs.
 pub(crate) fn install() {
     reader::install(|| worker(MEMORY_READER));
     builder::install(|| worker(TABLE_BUILDER));
     symbols::install(|| worker(SYMBOL_READER));
+    device_code::install(|| worker(DEVICE_CODE_READER));
     gpus::install(gpu_reader);
 }
 

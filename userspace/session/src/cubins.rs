@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::supervisor::Supervisor;
-use deepctx_symbolizer::cubin::lines;
+use deepctx_symbolizer::cubin::lines::Row;
+use deepctx_symbolizer::cubin::reader::CodeReader;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory as _};
+use deepctx_symbolizer::{GONE_USER, accountable_user};
 
 use deepctx_pipeline::input::{CubinLines, UnreadCubin};
 
@@ -72,10 +74,11 @@ fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
     // Not urgent. If the priority cannot be lowered, the work is done anyway.
     let _ = rustix::process::setpriority_process(None, 10);
     let mut processes: HashMap<u32, ProcessMemory> = HashMap::new();
+    let mut reader = CodeReader::default();
     let mut left = LINES_MAX;
     while let Ok(cubin) = requested.recv() {
         let mut lines = match fetch(&mut processes, &cubin) {
-            Ok(image) => catch_faults(|| parse(&cubin, &image))
+            Ok(image) => catch_faults(|| read_lines(&mut reader, &cubin, &image))
                 .unwrap_or_else(|_| failed(&cubin, "reading it met a defect".to_owned())),
             Err(because) => failed(&cubin, because),
         };
@@ -127,13 +130,14 @@ fn failed(cubin: &UnreadCubin, because: String) -> CubinLines {
     CubinLines { pid: cubin.pid, crc: cubin.crc, because, ..CubinLines::default() }
 }
 
-fn parse(cubin: &UnreadCubin, image: &[u8]) -> CubinLines {
-    let lines = match lines::read(image) {
+fn read_lines(reader: &mut CodeReader, cubin: &UnreadCubin, image: &[u8]) -> CubinLines {
+    let user = accountable_user(cubin.pid).unwrap_or(GONE_USER);
+    let lines = match reader.lines(user, image) {
         Ok(lines) => lines,
         Err(error) => return failed(cubin, error.to_string()),
     };
     let functions = lines.functions.into_iter().map(|(name, rows)| {
-        let row = |row: lines::Row| (row.offset, row.file, row.line.map_or(0, std::num::NonZero::get));
+        let row = |row: Row| (row.offset, row.file, row.line.map_or(0, std::num::NonZero::get));
         (name, rows.into_iter().map(row).collect())
     });
     CubinLines {

@@ -9,6 +9,7 @@ use std::io;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use deepctx_symbolizer::cubin::process::{NamedHandle, ProcessKernels};
+use deepctx_symbolizer::cubin::reader::CodeReader;
 use deepctx_symbolizer::guard::catch_faults;
 
 use deepctx_capture::clock::monotonic_ns;
@@ -61,6 +62,7 @@ fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<Recovered
     // Never urgent. If the priority cannot be lowered, the work is done anyway.
     let _ = rustix::process::setpriority_process(None, 19);
     let mut processes: HashMap<u32, ProcessKernels> = HashMap::new();
+    let mut reader = CodeReader::default();
     // Handles without a name so far. A search for others may find theirs.
     let mut unnamed_before: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
     while let Ok(unnamed) = requested.recv() {
@@ -73,11 +75,12 @@ fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<Recovered
                 handles.entry(handle).or_insert(asked_ns);
             }
             let began_ns = monotonic_ns();
-            let named = catch_faults(|| recovered(&mut processes, pid, &handles)).unwrap_or_else(|fault| {
-                tracing::warn!(pid, ?fault, "the search for names of kernels failed; they stay unknown");
-                processes.remove(&pid);
-                Vec::new()
-            });
+            let named = catch_faults(|| recovered(&mut processes, &mut reader, pid, &handles))
+                .unwrap_or_else(|fault| {
+                    tracing::warn!(pid, ?fault, "the search for names of kernels failed; they stay unknown");
+                    processes.remove(&pid);
+                    Vec::new()
+                });
             tracing::debug!(
                 pid,
                 handles = handles.len(),
@@ -101,6 +104,7 @@ fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<Recovered
 /// The kernels of these handles, each with the launch that requested it.
 fn recovered(
     processes: &mut HashMap<u32, ProcessKernels>,
+    reader: &mut CodeReader,
     pid: u32,
     handles: &HashMap<u64, u64>,
 ) -> Vec<RecoveredKernel> {
@@ -122,7 +126,7 @@ fn recovered(
     }
     let Some(process) = processes.get_mut(&pid) else { return Vec::new() };
     let wanted: Vec<u64> = handles.keys().copied().collect();
-    let kernels = process.identify(&wanted);
+    let kernels = process.identify(&wanted, reader);
     let read_ns = monotonic_ns();
     let kernel = |NamedHandle { handle, name, facts }| {
         let static_shared = facts.static_shared.and_then(|bytes| u32::try_from(bytes).ok());

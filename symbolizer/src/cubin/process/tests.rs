@@ -34,7 +34,7 @@ fn names_are_checked_against_code_in_memory() {
     let scene = scene(&["_Z4gemmPfi", "_Z4reluPf", "_Z7missingPf"]);
     let handles: Vec<u64> = scene.objects.iter().map(|object| object.as_ptr() as u64).collect();
     let mut process = ProcessKernels::open(std::process::id()).unwrap();
-    let mut found = process.identify(&handles);
+    let mut found = process.identify(&handles, &mut CodeReader::default());
     found.sort_by(|a, b| a.name.cmp(&b.name));
     let facts = |registers, shared| KernelFacts {
         arch: Some(80),
@@ -48,12 +48,12 @@ fn names_are_checked_against_code_in_memory() {
             NamedHandle { handle: handles[1], name: "_Z4reluPf".into(), facts: facts(6, 0) },
         ]
     );
-    assert!(process.identify(&[0, 1, u64::MAX, handles[2]]).is_empty());
+    assert!(process.identify(&[0, 1, u64::MAX, handles[2]], &mut CodeReader::default()).is_empty());
 }
 
 #[test]
 fn addresses_in_files_without_device_code_are_not_stubs() {
     let handle = names_are_checked_against_code_in_memory as *const () as u64;
     let mut process = ProcessKernels::open(std::process::id()).unwrap();
-    assert!(process.identify(&[handle]).is_empty());
+    assert!(process.identify(&[handle], &mut CodeReader::default()).is_empty());
 }
