@@ -1,32 +1,63 @@
-//! A disk that fails at one call of many. Needs root, BPF and strace, which makes the call fail.
+//! A disk that fails at one call of many. Needs root, BPF, and strace and a C compiler, which make the call fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cli_support::recording::{self, Recording};
-use cli_support::{Busy, can_capture, lives, program_under, run, sample_count, stderr};
+use cli_support::{Busy, can_capture, lives, program, program_under, run, sample_count, stderr};
 use deepctx_profile::ledger::CheckTime;
 
+/// Numbers of errors (asm-generic/errno-base.h).
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
 /// Records a spinning program, which must survive, while one system call fails. The fault is in strace's syntax, such
-/// as
-/// `fsync:error=EIO:when=3`. Calls are counted per thread: the main thread creates the profile, another one flushes it.
-/// Ends once the fault has occurred and this many samples exist.
+/// as `fsync:error=EIO:when=3`. Calls are counted per thread: the main thread creates the profile, another one flushes
+/// it. Ends once the fault has occurred and this many samples exist.
 fn recorded_with(fault: &str, samples: u64) -> FaultOutcome {
-    let busy = Busy::python();
     let folder = tempfile::tempdir().unwrap();
-    let (profile, calls) = (folder.path().join("run.dctx"), folder.path().join("calls"));
+    let calls = folder.path().join("calls");
     let mut strace = Command::new("strace");
     strace.args(["-f", "--seccomp-bpf", "-qq", "-e", "trace=fsync,renameat", "-o"]).arg(&calls);
     let command = program_under(strace.args(["-e", &format!("inject={fault}")]));
+    let has_failed = || fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("(INJECTED)"));
+    recorded_until(fault, has_failed, command, samples, folder)
+}
+
+/// The same while writes to the profile fail, counted over all threads: these many from the `first` on, with this error
+/// number.
+fn recorded_with_failing_writes(first: u64, count: u64, error: i32, samples: u64) -> FaultOutcome {
+    let folder = tempfile::tempdir().unwrap();
+    let (library, mark) = (folder.path().join("failing_writes.so"), folder.path().join("failed"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/failing_writes.c");
+    let compiled =
+        Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(compiled.unwrap().success());
+    let setting = format!("{first} {count} {error} {}", folder.path().join("run.dctx").display());
+    let mut command = program();
+    command.env("LD_PRELOAD", &library).env("FAILING_WRITES", &setting).env("FAILING_WRITES_MARK", &mark);
+    recorded_until(&setting, || mark.exists(), &mut command, samples, folder)
+}
+
+/// Records with this program until the fault has occurred and this many samples exist.
+fn recorded_until(
+    fault: &str,
+    has_failed: impl Fn() -> bool,
+    command: &mut Command,
+    samples: u64,
+    folder: tempfile::TempDir,
+) -> FaultOutcome {
+    let busy = Busy::python();
+    let profile = folder.path().join("run.dctx");
     let options = ["--freq", "499", "--flush", "200ms", "--pid", &busy.pid()];
     let mut recording = Recording::of_file(&profile, command, &options);
     // A recording that cannot create its profile ends by itself.
-    recording::wait_for(fault, || fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("(INJECTED)")));
+    recording::wait_for(fault, has_failed);
     if samples > 0 {
         recording.wait_until(|file| sample_count(file) > samples);
         assert!(lives(&recording.pid()), "{}", recording.said());
@@ -130,6 +161,42 @@ fn a_write_that_fails_once_is_made_good() {
         );
         assert!(ended.samples(CheckTime::Finished) > 500, "{fault}: {}", ended.said);
         assert_eq!(ended.unlisted(), Vec::<String>::new(), "{fault}");
+    }
+}
+
+#[test]
+fn the_nth_write_that_fails_is_made_good_or_reported() {
+    if !can_capture() {
+        return;
+    }
+    let errors = [(EIO, "Input/output error"), (ENOSPC, "No space left")];
+    for (n, (error, text)) in [2, 5, 17, 40, 90].into_iter().zip(errors.into_iter().cycle()) {
+        let ended = recorded_with_failing_writes(n, 1, error, 500);
+        let fault = format!("write {n}, {text}");
+        if ended.code == Some(2) {
+            // The profile could not be created.
+            assert!(ended.said.contains("cannot create the profile"), "{fault}: {}", ended.said);
+            assert!(!ended.profile.exists(), "{fault}");
+            continue;
+        }
+        assert_eq!(ended.code, Some(0), "{fault}: {}", ended.said);
+        assert!(ended.said.contains(text), "{fault}: {}", ended.said);
+        assert!(ended.samples(CheckTime::Finished) > 500, "{fault}: {}", ended.said);
+        assert_eq!(ended.unlisted(), Vec::<String>::new(), "{fault}");
+    }
+}
+
+#[test]
+fn a_disk_on_which_every_write_fails_keeps_earlier_ones() {
+    if !can_capture() {
+        return;
+    }
+    for (first, error) in [(60, EIO), (83, ENOSPC)] {
+        let ended = recorded_with_failing_writes(first, u64::from(u32::MAX), error, 1);
+        assert_eq!(ended.code, Some(2), "write {first}: {}", ended.said);
+        assert!(ended.said.contains("cannot write") && ended.said.contains("hint: "), "{}", ended.said);
+        assert!(ended.samples(CheckTime::Running) > 0, "write {first}: {}", ended.said);
+        assert_eq!(ended.left_over(), Vec::<String>::new(), "write {first}");
     }
 }
 
