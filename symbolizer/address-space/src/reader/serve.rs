@@ -9,7 +9,6 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -30,11 +29,7 @@ pub fn serve() -> io::Result<()> {
     // The user `nobody` could not open it.
     let cpu_wait = CpuWaitClock::of_this_thread();
     worker::give_up_privileges(&BOUNDS)?;
-    worker::limit_threads()?;
-    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
-    let _ = worker::enter(false);
-    worker::ready(&socket)?;
+    let socket = worker::begin(false)?;
     answer_all(&socket, &cpu_wait)
 }
 

@@ -13,6 +13,4 @@ pub use pool::{
     Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, end_answers, ready,
     work_in_progress,
 };
-pub use sandbox::{
-    Bounds, enter, give_up_privileges, limit_memory, limit_threads, refuse_programs_and_sockets,
-};
+pub use sandbox::{Bounds, begin, give_up_privileges, limit_memory, refuse_programs_and_sockets};

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 
 use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::{
@@ -156,11 +158,22 @@ pub fn limit_memory(bytes: u64) -> io::Result<()> {
     limit(Resource::Data, bytes)
 }
 
-/// From now on, no thread or process can be started.
+/// The last steps of a worker before its first request: no thread can be started, and few system calls are left
+/// ([`enter`]). Notifies the pool, and returns the socket for requests, which is standard input.
 ///
 /// # Errors
 /// The system's.
-pub fn limit_threads() -> io::Result<()> {
+pub fn begin(with_threads: bool) -> io::Result<UnixStream> {
+    limit_threads()?;
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
+    let _ = enter(with_threads);
+    super::ready(&socket)?;
+    Ok(socket)
+}
+
+/// From now on, no thread or process can be started.
+fn limit_threads() -> io::Result<()> {
     limit(Resource::Nproc, 0)
 }
 
@@ -175,7 +188,7 @@ fn limit(resource: Resource, most: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel has no seccomp, or there is no filter for this machine.
-pub fn enter(with_threads: bool) -> io::Result<()> {
+fn enter(with_threads: bool) -> io::Result<()> {
     let more = if with_threads { ALLOWED_TO_THREADS } else { &[] };
     let filter = filter(ALLOWED.iter().chain(more)).map_err(io::Error::other)?;
     apply_filter_all_threads(&filter).map_err(io::Error::other)

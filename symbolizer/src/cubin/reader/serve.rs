@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::num::NonZeroU32;
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 
@@ -37,14 +36,10 @@ const OWN_MEMORY: u64 = 2 << 30;
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
     worker::limit_memory(OWN_MEMORY)?;
-    worker::limit_threads()?;
     // Installs the handler of missing pages while that is allowed.
     let _ = guard::catch_faults(|| ());
-    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first. With what threads
-    // may do: answers are written to the file in memory.
-    let _ = worker::enter(true);
-    worker::ready(&socket)?;
+    // With what threads may do: answers are written to the file in memory.
+    let socket = worker::begin(true)?;
     answer_all(&socket)
 }
 
@@ -120,6 +115,7 @@ fn mapped<T>(file: Option<&File>, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::os::fd::AsFd as _;
     use std::time::Duration;
 
     use deepctx_address_space::worker::send;

@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 
@@ -42,13 +41,9 @@ pub fn serve() -> io::Result<()> {
     let memory = OwnMemory::open().ok();
     worker::give_up_privileges(&BOUNDS)?;
     worker::limit_memory(OWN_MEMORY)?;
-    worker::limit_threads()?;
     // Installs the handler of missing pages while that is allowed.
     let _ = guard::catch_faults(|| ());
-    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
-    let _ = worker::enter(true);
-    worker::ready(&socket)?;
+    let socket = worker::begin(true)?;
     answer_all(&socket, memory.as_ref())
 }
 
@@ -129,6 +124,7 @@ fn answer_one(tables: &mut Tables, request: Request, shared: &File, files: Files
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
     use std::path::Path;
     use std::time::Duration;
 

@@ -8,7 +8,6 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::thread::available_parallelism;
 
@@ -38,11 +37,7 @@ const BOUNDS: Bounds = Bounds {
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
     start_threads()?;
-    worker::limit_threads()?;
-    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A second barrier. A kernel without seccomp, or a container that forbids it, has only the first.
-    let _ = worker::enter(true);
-    worker::ready(&socket)?;
+    let socket = worker::begin(true)?;
     answer_all(&socket)
 }
 
@@ -73,6 +68,7 @@ mod tests {
     use super::super::{ANSWER_BYTES, BuiltTable, memory_file, sealed};
     use super::*;
     use std::io::Read as _;
+    use std::os::fd::AsFd as _;
 
     /// The answer about a file, and the table.
     fn built(file: &File) -> (BuildReply, File) {
