@@ -39,6 +39,29 @@ fn threads_of_a_session_that_stop_end_the_capture() {
 }
 
 #[test]
+fn a_merge_that_fails_costs_no_data() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let mut program = program();
+    let defective = program.env("DEEPCTX_TEST_DEFECT", "merge");
+    let mut recording = Recording::by(defective, &["--flush", "100ms", "--pid", &busy.pid()]);
+    // It is tried once more.
+    for _ in 0..2 {
+        recording.wait_for("thread 'merge'");
+    }
+    let before = sample_count(&recording.file());
+    recording.wait_until(|file| sample_count(file) > before);
+    let RecordingOutcome { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("the thread \"merge\" stopped because of a defect"), "{said}");
+    let opened = deepctx_storage::open(recording.file()).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
+    opened.profile.ledger.check(CheckTime::Finished).unwrap();
+}
+
+#[test]
 fn scans_that_always_fail_end_the_capture() {
     if !can_capture() {
         return;

@@ -1,13 +1,13 @@
 //! Device code is read by an unprivileged, replaceable process.
 //!
 //! Owns: recordings of a program whose kernels are named by its device code, in which the reader is inspected and
-//! killed. Because: whoever builds a program controls its device code, and unpacking it takes seconds. Does not: test
-//! which names are found.
+//! killed, and those in which a thread that asks it stops. Because: whoever builds a program controls its device code,
+//! and unpacking it takes seconds. Does not: test which names are found.
 
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
-use super::cli_support::{can_capture, folded, signal};
+use super::cli_support::{can_capture, expect_code, folded, program, signal};
 use super::simulated::{self, Setting};
 use super::worker_support::{is_without_privileges, worker_of_pid};
 use super::{OtherUserProcess, open_folder};
@@ -35,4 +35,57 @@ fn a_lost_device_code_reader_without_privileges_is_replaced() {
     });
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn a_search_for_kernels_that_stops_ends_the_capture() {
+    if !can_capture() || !simulated::is_built() {
+        return;
+    }
+    let Some(latecomer) = simulated::latecomer() else { return };
+    let folder = open_folder();
+    let setting = Setting { libraries: "bare", ..Setting::default() };
+    let mut command = Command::new(&latecomer[0]);
+    command.envs(setting.variables(&folder.path().join("device.tsv"))).stdin(Stdio::piped());
+    let late = OtherUserProcess::root(&mut command);
+    let mut program = program();
+    let defective = program.env("DEEPCTX_TEST_DEFECT", "recovery");
+    let mut recording = Recording::by(defective, &["--pid", &late.pid()]);
+    let RecordingOutcome { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("\"recovery\" stopped because of a defect"), "{said}");
+    expect_code(0, &["report", &recording.file()]);
+}
+
+/// Records a program on the simulated device while a thread stops. The recording must end for that reason.
+fn ends_without(thread: &str, setting: Setting, command: &[String]) {
+    let _alone = simulated::alone();
+    let folder = open_folder();
+    let variables = setting.variables(&folder.path().join("device.tsv"));
+    let variables: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut words = [setting.words, &["--", "env"]].concat();
+    words.extend(variables.iter().chain(command).map(String::as_str));
+    let mut program = program();
+    let defective = program.env("DEEPCTX_TEST_DEFECT", thread).stdin(Stdio::piped());
+    let mut recording = Recording::of_file(&folder.path().join("run.dctx"), defective, &words);
+    recording.wait_for(&format!("thread '{thread}'"));
+    // Its command runs until its input ends.
+    let RecordingOutcome { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(2), "{thread}: {said}");
+    assert!(said.contains(&format!("\"{thread}\" stopped because of a defect")), "{said}");
+    expect_code(0, &["report", &recording.file()]);
+}
+
+#[test]
+fn a_reader_of_lines_that_stops_ends_the_capture() {
+    if !can_capture() || !simulated::is_built() {
+        return;
+    }
+    let Some(sampled) = simulated::sampled() else { return };
+    let words = &["--pc-sampling"];
+    ends_without(
+        "cubins",
+        Setting { libraries: "cuda13", collector: true, words, ..Setting::default() },
+        &sampled,
+    );
 }
