@@ -30,9 +30,9 @@ const END: Duration = Duration::from_secs(5);
 /// Minimum percentage of samples compared to a run without an attack.
 const SAMPLES_LEAST: f64 = 95.0;
 /// Minimum percentage of complete stacks of the early process.
-const WHOLE_LEAST: f64 = 99.9;
+const COMPLETE_LEAST: f64 = 99.9;
 /// The same for the late process, whose first samples may precede its mappings.
-const WHOLE_LATE_LEAST: f64 = 95.0;
+const COMPLETE_LATE_LEAST: f64 = 95.0;
 
 /// An ended recording of both victims and the attacker.
 pub(crate) struct RecordedAttack {
@@ -51,7 +51,10 @@ pub(crate) fn harms_nobody(
 ) -> RecordedAttack {
     static ALONE: OnceLock<Figures> = OnceLock::new();
     let alone = ALONE.get_or_init(|| {
-        println!("| {:<36} | samples | whole, % | late, of samples | late whole, % | end, s |", "attack");
+        println!(
+            "| {:<36} | samples | complete, % | late, of samples | late complete, % | end, s |",
+            "attack"
+        );
         let (figures, _) = measured(&[], |_| true);
         figures.print("none", &figures);
         figures
@@ -59,12 +62,12 @@ pub(crate) fn harms_nobody(
     let (figures, recorded) = measured(options, is_on);
     figures.print(attack, alone);
     let said = &recorded.said;
-    for (who, share, whole, least) in [
-        ("was there", figures.early.share_of(alone), figures.early.whole_share(), WHOLE_LEAST),
-        ("came late", figures.late.share_of(alone), figures.late.whole_share(), WHOLE_LATE_LEAST),
+    for (who, share, complete, least) in [
+        ("was there", figures.early.share_of(alone), figures.early.complete_share(), COMPLETE_LEAST),
+        ("came late", figures.late.share_of(alone), figures.late.complete_share(), COMPLETE_LATE_LEAST),
     ] {
         assert!(share >= SAMPLES_LEAST, "who {who} has {share:.1} % of the samples: {said}");
-        assert!(whole >= least, "{whole:.2} % of the stacks of who {who} are whole: {said}");
+        assert!(complete >= least, "{complete:.2} % of the stacks of who {who} are complete: {said}");
     }
     assert!(figures.end <= END, "the end took {:?}: {said}", figures.end);
     recorded
@@ -83,9 +86,9 @@ impl Figures {
         println!(
             "| {attack:<36} | {:>5.1} % | {:>8.2} | {:>13.1} % | {:>13.2} | {:>6.2} |",
             early.share_of(alone),
-            early.whole_share(),
+            early.complete_share(),
             late.share_of(alone),
-            late.whole_share(),
+            late.complete_share(),
             end.as_secs_f64()
         );
     }
@@ -94,19 +97,19 @@ impl Figures {
 /// Samples of a process, and how many of them reach `main`.
 pub(crate) struct Samples {
     all: u64,
-    pub(crate) whole: u64,
+    pub(crate) complete: u64,
 }
 
 impl Samples {
     pub(crate) fn of(stacks: &str, pid: &str) -> Self {
-        let mut samples = Self { all: 0, whole: 0 };
+        let mut samples = Self { all: 0, complete: 0 };
         let process = format!("-{pid}");
         for line in stacks.lines() {
             let (stack, count) = line.rsplit_once(' ').unwrap();
             if stack.split(';').next().is_some_and(|first| first.ends_with(&process)) {
                 let count: u64 = count.parse().unwrap();
                 samples.all += count;
-                samples.whole += if stack.contains(";main;") { count } else { 0 };
+                samples.complete += if stack.contains(";main;") { count } else { 0 };
             }
         }
         samples
@@ -117,8 +120,8 @@ impl Samples {
         200.0 * self.all as f64 / (alone.early.all + alone.late.all) as f64
     }
 
-    fn whole_share(&self) -> f64 {
-        100.0 * self.whole as f64 / self.all as f64
+    fn complete_share(&self) -> f64 {
+        100.0 * self.complete as f64 / self.all as f64
     }
 }
 

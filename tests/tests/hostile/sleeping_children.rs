@@ -36,11 +36,11 @@ fn thousands_of_sleeping_children_harm_nobody() {
     theirs.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     theirs.wait_for_line("ready");
 
-    // Without an entry of its own, no stack of a process is ever whole.
+    // Without an entry of its own, no stack of a process is ever complete.
     let late: Vec<OtherUserProcess> = (0..LATE).map(|_| computing(&late)).collect();
     recording.wait_until(|file| {
         let stacks = folded(file, "samples", &[]);
-        late.iter().all(|process| Samples::of(&stacks, &process.pid()).whole >= 100)
+        late.iter().all(|process| Samples::of(&stacks, &process.pid()).complete >= 100)
     });
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
