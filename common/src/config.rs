@@ -1,10 +1,10 @@
-//! Read-only data that the loader sets before load, and the names of maps and programs.
+//! Read-only data that the loader sets before it loads the object; names of the maps.
 
 use crate::Plain;
 
-/// What the programs must know of this kernel and this session. The only value in section [`CONFIG_SECTION`].
+/// Facts about this kernel and this session that the programs need. The only value in section [`CONFIG_SECTION`].
 ///
-/// Kernel offsets are bytes within the named structure, from the running kernel's BTF.
+/// Kernel offsets are bytes within the named structure, taken from the running kernel's BTF.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -44,16 +44,16 @@ pub struct Config {
     pub profiler_pidns: u32,
     /// Level of the target cgroup in its hierarchy, with [`config_flag::CGROUP`].
     pub cgroup_level: u32,
-    /// Most native frames of one walk.
+    /// Limit on native frames per walk.
     pub frames_max: u32,
     /// `task_struct.__state`.
     pub task_state: u32,
-    /// Bits of an address in user space. On aarch64 a return address may carry a signature above them.
+    /// Number of bits of a user-space address. On aarch64 a return address may carry a signature above them.
     pub address_bits: u32,
-    /// Stacks of calls per second at most ([`crate::call`]), over all CPUs; 0 for none,
+    /// Limit on stacks of calls per second ([`crate::call`]), over all CPUs; 0 for no stacks,
     /// [`crate::call::ALL_STACKS`] for all.
     pub stacks_per_second: u32,
-    /// `task_struct.utask`; 0 when the kernel does not say where it keeps what its probes displaced.
+    /// `task_struct.utask`; 0 if BTF does not describe the state that uprobes keep per task.
     pub task_utask: u32,
     /// `uprobe_task.vaddr`.
     pub utask_vaddr: u32,
@@ -69,11 +69,11 @@ pub struct Config {
     pub return_next: u32,
     /// `mm_struct.uprobes_state.xol_area`.
     pub mm_xol_area: u32,
-    /// `xol_area.vaddr`: the page whose address stands in for return addresses.
+    /// `xol_area.vaddr`: address of the page that uprobes put in place of return addresses.
     pub xol_address: u32,
     /// Padding.
     pub reserved: u32,
-    /// Id of the target cgroup (inode number of its folder in cgroup v2).
+    /// Id of the target cgroup (inode number of its cgroup v2 directory).
     pub cgroup_id: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct Config {
 pub mod config_flag {
     /// Sample every process, not only those in `TARGETS`.
     pub const ALL: u32 = 1;
-    /// Sample the processes of one cgroup and those below it.
+    /// Sample the processes of one cgroup and of its descendants.
     pub const CGROUP: u32 = 2;
     /// Record kernel stacks.
     pub const KERNEL: u32 = 4;
@@ -89,13 +89,13 @@ pub mod config_flag {
     pub const NATIVE: u32 = 8;
     /// Walk Python frames.
     pub const PYTHON: u32 = 16;
-    /// The profiler is in the initial pid namespace: ids need no translation.
+    /// The profiler runs in the initial pid namespace: ids need no translation.
     pub const INIT_PIDNS: u32 = 32;
-    /// Tell the objects that functions in `CALLED` are called on.
+    /// Report the object on which each function in `CALLED` is called.
     pub const OBJECTS: u32 = 64;
-    /// Walk native user frames as far as operators are recognized by them: without [`NATIVE`], from the leaf to the
-    /// first evaluation of Python, from which on all Python frames are found without them. Records say so
-    /// ([`crate::record::sample_flag::OPERATORS`]).
+    /// Walk only the native user frames that operators are recognized by. Without [`NATIVE`] the walk goes from the
+    /// leaf to the first Python evaluation frame; the interpreter's chain gives all Python frames from there on. Such
+    /// records carry [`crate::record::sample_flag::OPERATORS`].
     pub const OPERATORS: u32 = 128;
 }
 
@@ -130,13 +130,13 @@ pub mod map {
     pub const SCRATCH: &str = "SCRATCH";
     /// Array: cookie of a probe → [`crate::call::Site`].
     pub const SITES: &str = "SITES";
-    /// Array: site → calls, u64.
+    /// Array: site → number of calls of targets (u64), including calls whose records were lost.
     pub const SITE_COUNTS: &str = "SITE_COUNTS";
-    /// Hash: a thread's call whose return is waited for.
+    /// Hash: thread → its call whose return is pending.
     pub const IN_FLIGHT: &str = "IN_FLIGHT";
-    /// Hash: thread → its last launch.
+    /// Hash: thread → its most recent launch.
     pub const LAUNCHED: &str = "LAUNCHED";
-    /// Hash: processes in which our own collector collects.
+    /// Hash: processes in which our collector is active.
     pub const COLLECTED: &str = "COLLECTED";
     /// Hash: thread → [`crate::process::Blocked`].
     pub const BLOCKED: &str = "BLOCKED";

@@ -1,10 +1,12 @@
-//! CUPTI's records: which kinds there are, and where their members lie.
+//! CUPTI's activity records: their kinds, and the offsets of their members.
 //!
-//! Owns: numbers of kinds, and offsets. Because: the collector reads records of its own, the pipeline those of other
-//! tools, and the kernel program follows a pointer in them; all must look at the same places. Does not: read anything.
+//! Owns: numbers of kinds, and offsets. Because: the collector reads its own records, the pipeline reads those of other
+//! tools, and the kernel program follows a pointer in them; all three must use the same offsets. Does not: read
+//! anything.
 //!
-//! Each version of CUPTI appends to its records and keeps what was there, so the members that matter are at the same
-//! places from 11.7 to 13.5. The tests of those who read compare them with the headers. Source: `cupti_activity.h`.
+//! Each version of CUPTI appends to its records and keeps existing members, so the members used here have the same
+//! offsets from 11.7 to 13.5. The tests of the reading crates compare them with the headers. Source:
+//! `cupti_activity.h`.
 
 use crate::activity::kind as ours;
 
@@ -31,23 +33,23 @@ pub mod kind {
     /// `GRAPH_TRACE`.
     pub const GRAPH: u32 = 51;
 
-    /// Kinds that are kernels.
+    /// Kinds that describe kernels.
     pub const KERNELS: [u32; 2] = [KERNEL, CONCURRENT_KERNEL];
 }
 
 /// CUPTI's number of the default stream.
 pub const DEFAULT_STREAM: u32 = 7;
 
-/// Members of one kind of record: offsets, with 0 for those that it does not have (at 0 is the kind).
+/// Member offsets of one kind of record; 0 for members that it does not have (offset 0 holds the kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What it becomes: [`crate::activity::kind`].
+    /// The resulting [`crate::activity::kind`].
     pub kind: u8,
-    /// Bytes that are read.
+    /// Number of bytes read.
     pub bytes: usize,
-    /// Begin of what happened.
+    /// Start time.
     pub start: usize,
-    /// Its end.
+    /// End time.
     pub end: usize,
     /// Correlation id of the call.
     pub correlation: usize,
@@ -141,7 +143,7 @@ pub const OVERHEAD: Layout = Layout {
     graph: 0,
     node: 0,
 };
-/// A graph reported as one: `CUpti_ActivityGraphTrace2`.
+/// A graph launch reported as a whole: `CUpti_ActivityGraphTrace2`.
 pub const GRAPH: Layout = Layout {
     kind: ours::GRAPH,
     bytes: 40,
@@ -184,39 +186,40 @@ pub const fn layout(kind: u32) -> Option<&'static Layout> {
     }
 }
 
-/// Members of a kernel's record that others do not have.
+/// Members that only kernel records have.
 pub mod of_kernel {
-    /// Registers of a thread, 16 bits.
+    /// Registers per thread, 16 bits.
     pub const REGISTERS: usize = 6;
-    /// Blocks: three numbers.
+    /// Grid size in blocks: three numbers.
     pub const GRID: usize = 52;
-    /// Threads of a block: three numbers.
+    /// Block size in threads: three numbers.
     pub const BLOCK: usize = 64;
-    /// Static shared memory of a block.
+    /// Static shared memory per block.
     pub const STATIC_SHARED: usize = 76;
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory per block.
     pub const DYNAMIC_SHARED: usize = 80;
-    /// Pointer to its name.
+    /// Pointer to the kernel's name.
     pub const NAME: usize = 104;
-    /// When it was put into its queue.
+    /// Time at which the kernel was queued.
     pub const QUEUED: usize = 120;
 }
 
-/// Members of copies: kind of copy, of memory read and written; bytes (of fills too); of peers the written device.
+/// Members of copy records: kind of copy, kinds of source and destination memory, bytes (also of fills), destination
+/// device (of peer copies).
 pub mod of_copy {
     /// `CUpti_ActivityMemcpyKind`, 8 bits.
     pub const KIND: usize = 4;
-    /// Kind of memory that is read, 8 bits.
+    /// Kind of source memory, 8 bits.
     pub const FROM: usize = 5;
-    /// Kind of memory that is written, 8 bits.
+    /// Kind of destination memory, 8 bits.
     pub const TO: usize = 6;
     /// Bytes; of fills too.
     pub const BYTES: usize = 8;
-    /// Of copies between devices: the device that is written.
+    /// Peer copies: the destination device.
     pub const PEER: usize = 52;
 }
 
-/// A fill's kind of memory, 16 bits.
+/// Kind of memory of a fill, 16 bits.
 pub const FILLED: usize = 50;
-/// The type of a wait, the kind of an overhead.
+/// Type of a synchronization; kind of an overhead.
 pub const DETAIL: usize = 4;

@@ -1,23 +1,23 @@
-//! Devices: what is the same of one as long as it is there.
+//! Devices: the properties of a device that stay constant.
 //!
-//! Owns: the record that the collector writes of each, and where its members lie in CUPTI's. Because: a number of a
-//! device means something within a process only (programs are shown some of a machine's devices, each in an order of
-//! their own), while its UUID is the same everywhere. Does not: read anything.
+//! Owns: the record that the collector writes per device, and the member offsets in CUPTI's. Because: a device number
+//! is valid within one process only (each program sees a subset of the machine's devices, in its own order), whereas
+//! the UUID is the same everywhere. Does not: read anything.
 //!
-//! They are reported through [`crate::activity::probe::DEVICE`].
+//! Devices are reported through [`crate::activity::probe::DEVICE`].
 
 use crate::Plain;
 
-/// Symbol of the function that carries them.
+/// Symbol of the function that carries devices.
 pub const SYMBOL: &str = "deepctx_collector_device";
-/// Most bytes of a name: as much as the driver gives of it.
+/// Limit on the bytes of a name: as many as the driver returns.
 pub const NAME_MAX: usize = 96;
 
 /// Bits of [`Device::flags`].
 pub mod flag {
-    /// It is an instance of a device that is divided (MIG), or a device that is.
+    /// The device is partitioned (MIG), or is an instance of such a device.
     pub const DIVIDED: u32 = 1;
-    /// It has numbers of an instance and a UUID of its own: what the program has is that part of a device.
+    /// The record has instance numbers and an instance UUID: the program sees that instance, not the whole device.
     pub const INSTANCE: u32 = 2;
 }
 
@@ -25,7 +25,7 @@ pub mod flag {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its number in this process.
+    /// Number of the device in this process.
     pub number: u32,
     /// Bits of [`flag`].
     pub flags: u32,
@@ -33,9 +33,9 @@ pub struct Device {
     pub capability: [u32; 2],
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Clock of these, kHz.
+    /// Clock rate of the multiprocessors, kHz.
     pub clock_khz: u32,
-    /// Of an instance: its number among those of the device, and that of the part of it which computes.
+    /// Instances: number of the GPU instance, and number of the compute instance within it.
     pub instance: [u32; 2],
     /// Memory, bytes.
     pub memory: u64,
@@ -43,7 +43,7 @@ pub struct Device {
     pub uuid: [u8; 16],
     /// UUID of the instance.
     pub instance_uuid: [u8; 16],
-    /// Name, UTF-8, with zeroes behind it.
+    /// Name, UTF-8, zero-padded.
     pub name: [u8; NAME_MAX],
 }
 
@@ -67,12 +67,12 @@ impl Default for Device {
 // SAFETY: repr(C), integers only, no padding (asserted in `layout`).
 unsafe impl Plain for Device {}
 
-/// Where members lie in `CUpti_ActivityDevice4` (12.0) to `CUpti_ActivityDevice6` (13.5): later ones append. Source:
+/// Member offsets in `CUpti_ActivityDevice4` (12.0) to `CUpti_ActivityDevice6` (13.5): later structures append. Source:
 /// `cupti_activity.h`.
 pub mod of_cupti {
     /// `CUpti_ActivityKind`.
     pub const KIND: u32 = 8;
-    /// Bytes that are read: all of the oldest.
+    /// Number of bytes read: the whole of the oldest structure.
     pub const BYTES: usize = 176;
     /// Memory, 64 bits.
     pub const MEMORY: usize = 16;
@@ -82,15 +82,15 @@ pub mod of_cupti {
     pub const MULTIPROCESSORS: usize = 44;
     /// Compute capability: two numbers.
     pub const CAPABILITY: usize = 104;
-    /// Number.
+    /// Device number.
     pub const NUMBER: usize = 112;
     /// UUID.
     pub const UUID: usize = 120;
-    /// Pointer to its name.
+    /// Pointer to the device's name.
     pub const NAME: usize = 136;
-    /// Whether it is divided, 8 bits.
+    /// Whether the device is partitioned, 8 bits.
     pub const DIVIDED: usize = 145;
-    /// Of an instance: two numbers; all ones when it is none.
+    /// Instances: two numbers; all ones if the device is not an instance.
     pub const INSTANCE: usize = 152;
     /// UUID of the instance.
     pub const INSTANCE_UUID: usize = 160;

@@ -1,7 +1,8 @@
-//! Numbered reasons: how a walk ended, why a record was dropped. Append-only; each has a name and a sentence.
+//! Numbered reasons: how a walk ended, why a record was dropped. Append-only; each has a key and a sentence.
 //!
-//! Owns: the numbers that kernel programs put into records and counters. Because: a retired number stays retired, since
-//! stored profiles mention it. Does not: hold the reasons of user space, which stand where they arise.
+//! Owns: the numbers that kernel programs put into records and counters. Because: stored profiles contain these
+//! numbers, so a retired number is never reused. Does not: hold user-space reasons, which are declared where they
+//! arise.
 
 use crate::reasons;
 
@@ -73,7 +74,7 @@ reasons! {
 
 reasons! {
     class Normal, page "loss.md";
-    /// Slots of the counter map: what the kernel programs did with each event.
+    /// Slots of the counter map: outcomes of the kernel programs, by kind of event.
     pub enum Counter: u8 {
         SamplesSeen = 0, "samples-seen", "timer samples that reached the program";
         SamplesFiltered = 1, "samples-filtered", "samples of processes that are not targets";

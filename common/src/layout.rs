@@ -1,4 +1,4 @@
-//! Sizes, offsets and relations between limits, checked at compile time on both sides.
+//! Sizes, offsets and relations between limits, asserted at compile time on both sides.
 
 use core::mem::{offset_of, size_of};
 
@@ -55,9 +55,9 @@ const _: () = {
     assert!(size_of::<Target>() == 4);
     assert!(size_of::<Config>() == 136);
     assert!(offset_of!(Config, cgroup_id) == 128);
-    // The largest record fits into the length field and into a map value (KMALLOC_MAX_SIZE on the oldest kernel).
+    // The largest record fits the length field and a map value (KMALLOC_MAX_SIZE on the oldest kernel).
     assert!(size_of::<StackSample>() + 8 * (KERNEL_WORDS_MAX + USER_WORDS_MAX) < 32 * 1024);
-    // A page of 64 KiB has at most 65536 rows: the block search must cover them, and one page must fit a shard.
+    // A page of 64 KiB has at most 65536 rows: the block search must cover them all, and a page must fit into a shard.
     assert!((1usize << PAGE_SHIFT) / ROWS_PER_BLOCK <= 1 << (BLOCK_SEARCH_STEPS - 1));
     assert!((1u32 << PAGE_SHIFT) / ROWS_PER_BLOCK as u32 <= BLOCKS_PER_SHARD);
     assert!(MAPPING_SEARCH_STEPS < 16);

@@ -1,11 +1,11 @@
-//! The contract: every byte that crosses between the kernel programs and user space is defined here, once.
+//! The contract between the kernel programs and user space: every byte that crosses is defined here, once.
 //!
 //! Owns: record headers and bodies, map keys and values, numbered reasons, limits, names of maps and programs.
-//! Because: the kernel programs, the decoder, the tests and the fuzzers must agree to the bit.
-//! Does not: allocate, use `std`, decide policy. Numbers are append-only; a retired number stays retired.
+//! Because: the kernel programs, the decoder, the tests and the fuzzers must agree on every bit.
+//! Does not: allocate, use `std`, decide policy. Numbers are append-only; a retired number is never reused.
 //!
-//! Layout rules: `repr(C)`, explicit padding, sizes and offsets asserted in [`layout`]; every type is plain old
-//! data (any bit pattern is a value), so user space may view bytes as these types after a length check:
+//! Layout rules: `repr(C)`, explicit padding, sizes and offsets asserted in [`layout`]. Every type is plain old data
+//! (any bit pattern is a value), so user space may view bytes as these types after a length check:
 //!
 //! ```
 //! use deepctx_common::Plain;

@@ -1,37 +1,37 @@
-//! Memory: what each part of the profiler holds, under its name.
+//! Memory use: bytes held by each part of the profiler, by name.
 //!
-//! Owns: [`MemoryUse`], and how large collections are. Because: whoever asks why the profiler takes so much memory gets
-//! the parts and not a sum, and parts of several crates stand in one table. Does not: measure the process.
+//! Owns: [`MemoryUse`], and the sizes of collections. Because: users who ask why the profiler takes so much memory get
+//! the parts, not only a sum, and parts of several crates stand in one table. Does not: measure the process.
 
-/// What one part holds.
+/// Bytes held by one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// The part, as users read it.
+    /// Name of the part, as shown to users.
     pub by: &'static str,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl MemoryUse {
-    /// So many bytes, held by this part.
+    /// `bytes` bytes, held by this part.
     pub const fn new(by: &'static str, bytes: usize) -> Self {
         Self { by, bytes: bytes as u64 }
     }
 }
 
-/// Bytes of the standard library's hash table with room for `capacity` entries of `entry` bytes: a power of two of
-/// places, an eighth of which stay free, with a byte beside each (`hashbrown`, `capacity_to_buckets`).
+/// Size in bytes of the standard library's hash table with room for `capacity` entries of `entry` bytes: a power of two
+/// of buckets, an eighth of which stay free, with one control byte each (`hashbrown`, `capacity_to_buckets`).
 pub const fn table_bytes(capacity: usize, entry: usize) -> usize {
     let places = if capacity == 0 { 0 } else { (capacity + capacity / 7).next_power_of_two() };
     places * (entry + 1)
 }
 
-/// Bytes of a shared text: two counts before it, and what the allocator has beside each block of memory.
+/// Size in bytes of a shared text: two reference counts before it, and the allocator's overhead per block.
 pub const fn shared_text_bytes(length: usize) -> usize {
     (2 * size_of::<usize>() + length + ALLOCATED_BESIDE).next_multiple_of(2 * size_of::<usize>())
 }
 
-/// What the allocator of the C library has beside each block of memory.
+/// Overhead of the C library's allocator per block of memory.
 const ALLOCATED_BESIDE: usize = size_of::<usize>();
 
 #[cfg(test)]

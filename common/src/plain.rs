@@ -1,8 +1,8 @@
-//! `Plain`: types whose every bit pattern is a value, so that bytes may be read as them.
+//! `Plain`: types for which every bit pattern is a value, so that bytes may be read as them.
 //!
 //! Owns: the marker trait and the two conversions. Because: the only `unsafe` of this crate lives here.
 
-/// A `repr(C)` type without padding holes that carry meaning, pointers, references, or forbidden bit patterns.
+/// A `repr(C)` type without meaningful padding, pointers, references or invalid bit patterns.
 ///
 /// # Safety
 /// The implementor guarantees `repr(C)`, `Copy`, no uninitialised padding bytes and no invalid bit patterns.

@@ -1,4 +1,4 @@
-//! Per-process state that user space prepares and the walkers read.
+//! Per-process state that user space fills in and the walkers read.
 
 use crate::Plain;
 use crate::python::PythonProcess;
@@ -7,9 +7,9 @@ use crate::python::PythonProcess;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its mappings are `MAPPINGS[mappings_base ..][.. mappings]`, sorted by `begin`.
+    /// The mappings of the process are `MAPPINGS[mappings_base ..][.. mappings]`, sorted by `begin`.
     pub mappings_base: u32,
-    /// How many there are.
+    /// Number of mappings.
     pub mappings: u32,
     /// Grows with each update of the entry, so that user space knows which address space a walk used. Never 0.
     pub generation: u32,
@@ -27,11 +27,11 @@ pub struct Target {
     pub flags: u32,
 }
 
-/// Value of `BLOCKED[tid]`: a thread that is off its CPU. The key is its id in the initial pid namespace.
+/// Value of `BLOCKED[tid]`: a thread that is off its CPU. The key is the thread's id in the initial pid namespace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Since when, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the thread left its CPU, `CLOCK_MONOTONIC` nanoseconds.
     pub began_ns: u64,
     /// Process, in the pid namespace of the profiler.
     pub pid: u32,
@@ -41,23 +41,23 @@ pub struct Blocked {
     pub stack: u32,
     /// One of [`crate::record::waker`].
     pub waker: u32,
-    /// When it was woken, `CLOCK_MONOTONIC` nanoseconds; 0 until then.
+    /// When the thread was woken, `CLOCK_MONOTONIC` nanoseconds; 0 until then.
     pub woken_ns: u64,
-    /// Process of the thread that woke it, in the pid namespace of the profiler; 0 for none.
+    /// Process of the waking thread, in the pid namespace of the profiler; 0 for none.
     pub waker_pid: u32,
-    /// That thread, likewise.
+    /// Id of the waking thread, likewise.
     pub waker_tid: u32,
 }
 
-/// Stacks of waits that a CPU walks in a second: at 5 to 10 µs each, at most one percent of it.
+/// Limit on off-CPU stacks that a CPU walks per second: at 5 to 10 µs each, at most one percent of its time.
 pub const WAITS_WALKED_PER_SECOND: u32 = 1000;
 
-/// Most threads that are off their CPUs at a time: 64 Ki entries of 40 bytes.
+/// Limit on threads off their CPUs at a time: 64 Ki entries of 40 bytes.
 pub const BLOCKED_MAX: u32 = 1 << 16;
 
 /// Bits of [`Target::flags`].
 pub mod target_flag {
-    /// Children are targets too.
+    /// Children become targets too.
     pub const FOLLOW: u32 = 1;
 }
 

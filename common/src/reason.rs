@@ -1,17 +1,17 @@
-//! Reasons: the one form in which every "no, because …" is declared.
+//! Reasons: the single form in which every "no, because …" is declared.
 //!
 //! Owns: [`Reason`], its [`Class`] and the macro [`reasons!`](crate::reasons). Because: users look a key up, so it must
-//! be unique and explained, and `cargo xtask tidy` can see to that if all declarations look alike: it reads them from
+//! be unique and documented. `cargo xtask tidy` checks both, because all declarations look alike: it reads them from
 //! the sources and writes the tables of `docs/loss.md`. Does not: count, print, or describe errors.
 
 use core::fmt;
 
-/// What a reason says about the data.
+/// Consequence of a reason for the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// A record is lost: nothing of it is in the profile.
     Loss,
-    /// A record counts, but a part of its stack, of its figures or of what is concluded from it is missing.
+    /// A record counts, but a part of its stack, of its values or of the conclusions from it is missing.
     Gap,
     /// An address or a function has no name.
     Unnamed,
@@ -31,16 +31,16 @@ pub struct Reason {
     pub key: &'static str,
     /// One sentence for people, without a full stop.
     pub sentence: &'static str,
-    /// What it says about the data.
+    /// Consequence for the data.
     pub class: Class,
-    /// The page of `docs/` that says more.
+    /// The page of `docs/` with more detail.
     pub page: &'static str,
-    /// What helps, or when to expect it.
+    /// What helps, or when the reason is expected.
     pub helps: Option<&'static str>,
 }
 
 impl Reason {
-    /// For [`reasons!`](crate::reasons) only.
+    /// For the expansion of [`reasons!`](crate::reasons) only.
     #[doc(hidden)]
     pub const fn declare(
         key: &'static str,
@@ -61,8 +61,8 @@ impl fmt::Display for Reason {
 
 /// Declares reasons: as constants, as an enum (numbered or not), or as a method of an enum with payloads.
 ///
-/// The header states the class and the page of all that follow. One of them may state its own, and what helps:
-/// `"key", "sentence", class Loss, page "gpu.md", helps "more memory"`, in this order.
+/// The header states the class and the page of all reasons that follow. A reason may override either, and may say what
+/// helps: `"key", "sentence", class Loss, page "gpu.md", helps "more memory"`, in this order.
 ///
 /// ```
 /// use deepctx_common::reasons;
@@ -123,7 +123,7 @@ macro_rules! reasons {
         }
     };
 
-    // What all enums have.
+    // Items that all enums get.
     (@enum $vis:vis $name:ident { $($variant:ident => $one:expr;)* }) => {
         impl $name {
             /// Every value, in the order of declaration.

@@ -19,8 +19,8 @@ pub struct RecordHeader {
     pub kind: u16,
     /// CPU that wrote the record.
     pub cpu: u16,
-    /// Count of emission attempts on this CPU, starting at 1. A dropped record uses up its number, so a gap
-    /// between two records of one CPU is exactly the number of records lost there.
+    /// Number of emission attempts on this CPU, starting at 1. A dropped record uses up its number, so a gap between
+    /// two records of one CPU is exactly the number of records lost there.
     pub sequence: u64,
     /// `CLOCK_MONOTONIC`, nanoseconds (`bpf_ktime_get_ns`).
     pub time_ns: u64,
@@ -30,19 +30,19 @@ pub struct RecordHeader {
 pub mod kind {
     /// [`super::StackSample`].
     pub const SAMPLE: u16 = 1;
-    /// [`super::ProcessEvent`]: a process was forked (not a thread).
+    /// [`super::ProcessEvent`]: a process (not a thread) was forked.
     pub const FORK: u16 = 2;
-    /// [`super::ProcessEvent`]: a process replaced its image.
+    /// [`super::ProcessEvent`]: a process executed a new program.
     pub const EXEC: u16 = 3;
-    /// [`super::ProcessEvent`]: the last thread of a process went.
+    /// [`super::ProcessEvent`]: the last thread of a process exited.
     pub const EXIT: u16 = 4;
-    /// [`super::StackSample`]: a thread left its CPU, blocked or preempted; its `period` is the time at which it did.
+    /// [`super::StackSample`]: a thread left its CPU, blocked or preempted; `period` is the time at which it left.
     pub const BLOCK: u16 = 5;
-    /// [`super::Wake`]: it runs again.
+    /// [`super::Wake`]: that thread runs again.
     pub const WAKE: u16 = 6;
     /// [`super::ProcessEvent`]: a process mapped code from a file.
     pub const MAP: u16 = 7;
-    /// [`super::StackSample`], with a [`crate::call::Call`] behind its stacks; its `period` is the call's number.
+    /// [`super::StackSample`], followed by a [`crate::call::Call`] after its stacks; `period` is the call's number.
     pub const CALL: u16 = 8;
     /// [`crate::call::Return`].
     pub const RETURN: u16 = 9;
@@ -52,24 +52,25 @@ pub mod kind {
     pub const MESSAGE: u16 = 11;
 }
 
-/// One timer sample, or the moment at which a thread left its CPU: who was running, and its stack.
+/// The running thread and its stack, at a timer sample, when the thread left its CPU, or at a probed call.
 ///
-/// Followed by `kernel_words` + `user_words` words of 8 bytes. Kernel words are addresses, leaf first. User words
-/// are tagged (see [`word`]), leaf first, native and Python frames interleaved as the walk met them.
+/// Followed by `kernel_words` + `user_words` words of 8 bytes. Kernel words are addresses, leaf first. User words are
+/// tagged (see [`word`]), leaf first, native and Python frames interleaved in the order of the walk.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackSample {
-    /// `kind` is [`kind::SAMPLE`] or [`kind::BLOCK`].
+    /// `kind` is [`kind::SAMPLE`], [`kind::BLOCK`] or [`kind::CALL`].
     pub header: RecordHeader,
     /// Process id in the pid namespace of the profiler.
     pub pid: u32,
     /// Thread id in the pid namespace of the profiler.
     pub tid: u32,
-    /// What this sample stands for, in units of the event (nanoseconds for `cpu-clock`, cycles for cycles); for
-    /// [`kind::BLOCK`] when the thread left its CPU, `CLOCK_MONOTONIC` nanoseconds.
+    /// [`kind::SAMPLE`]: weight of the sample in units of its event (nanoseconds for `cpu-clock`, cycles for cycles).
+    /// [`kind::BLOCK`]: when the thread left its CPU, `CLOCK_MONOTONIC` nanoseconds. [`kind::CALL`]: number of the
+    /// call.
     pub period: u64,
-    /// User PC where the native walk stopped; in a whole walk one that was in no known mapping, and that the walk left
-    /// all the same; else 0.
+    /// User PC at which the native walk stopped. If the walk went on past a PC that is in no known mapping (generated
+    /// code), that PC. Otherwise 0.
     pub stop_pc: u64,
     /// Thread name, NUL-padded.
     pub comm: [u8; 16],
@@ -89,7 +90,7 @@ pub struct StackSample {
     pub native_frames: u16,
     /// Python frames walked.
     pub python_frames: u16,
-    /// Generation of the process's map entry that the walk used; 0 when there was none.
+    /// Generation of the process's map entry that the walk used; 0 if there was no entry.
     pub generation: u32,
 }
 
@@ -99,17 +100,17 @@ pub mod sample_flag {
     pub const IN_KERNEL: u8 = 1;
     /// A kernel thread: there is no user stack.
     pub const KERNEL_THREAD: u8 = 2;
-    /// The user registers came from a system call entry: the leaf PC is a return address.
+    /// The user registers were saved at system call entry: the leaf PC is a return address.
     pub const IN_SYSCALL: u8 = 4;
     /// The thread left its CPU ([`super::kind::BLOCK`]).
     pub const OFF_CPU: u8 = 8;
-    /// It could have gone on: another thread took the CPU.
+    /// The thread was still runnable: another thread took the CPU.
     pub const PREEMPTED: u8 = 16;
-    /// Native frames are there for the operators that they tell, and are not asked for themselves.
+    /// Native frames are present only so that operators can be recognized; the user did not ask for them.
     pub const OPERATORS: u8 = 32;
 }
 
-/// A thread runs again. `header.time_ns` is when it does.
+/// A thread runs again. `header.time_ns` is the time at which it was switched in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
@@ -119,7 +120,7 @@ pub struct Wake {
     pub pid: u32,
     /// Thread, likewise.
     pub tid: u32,
-    /// When it had left its CPU: the `period` of its [`kind::BLOCK`]; `CLOCK_MONOTONIC`, nanoseconds.
+    /// When the thread left its CPU: the `period` of its [`kind::BLOCK`]; `CLOCK_MONOTONIC`, nanoseconds.
     pub began_ns: u64,
     /// Name of the thread, NUL-padded.
     pub comm: [u8; 16],
@@ -127,23 +128,24 @@ pub struct Wake {
     pub stack: u32,
     /// One of [`waker`].
     pub waker: u32,
-    /// When it was woken: it waited for a CPU from then on. `CLOCK_MONOTONIC`, nanoseconds; 0 if nobody was seen to.
+    /// When the thread was woken; from then on it waited for a CPU. `CLOCK_MONOTONIC`, nanoseconds; 0 if no wake-up was
+    /// seen.
     pub woken_ns: u64,
-    /// Process of the thread that woke it, in the pid namespace of the profiler; 0 for none.
+    /// Process of the waking thread, in the pid namespace of the profiler; 0 for none.
     pub waker_pid: u32,
-    /// That thread, likewise.
+    /// Id of the waking thread, likewise.
     pub waker_tid: u32,
 }
 
 /// Values of [`Wake::waker`].
 pub mod waker {
-    /// Nobody was seen to: it was ready to run all the time, or was woken before it had left its CPU.
+    /// No wake-up was seen: the thread stayed runnable, or was woken before it left its CPU.
     pub const NONE: u32 = 0;
-    /// A thread, in a system call or of the kernel.
+    /// A thread: in a system call, or a kernel thread.
     pub const THREAD: u32 = 1;
-    /// A thread that has no number in the pid namespace of the profiler.
+    /// A thread that has no id in the pid namespace of the profiler.
     pub const THREAD_OUTSIDE: u32 = 2;
-    /// An interrupt: a timer, a device, a packet. Which thread it came upon means nothing.
+    /// An interrupt: a timer, a device, a packet. The thread that it interrupted is unrelated.
     pub const INTERRUPT: u32 = 3;
 }
 
@@ -151,9 +153,9 @@ pub mod waker {
 pub mod wake_stack {
     /// A [`super::kind::BLOCK`] was sent.
     pub const SENT: u32 = 0;
-    /// None was: the CPU had used up its share of walks.
+    /// No stack was sent: the CPU had used up its budget of walks.
     pub const RATE_LIMITED: u32 = 1;
-    /// None was: every scratch slot of the CPU was in use.
+    /// No stack was sent: every scratch slot of the CPU was in use.
     pub const SCRATCH_BUSY: u32 = 2;
 }
 
@@ -165,9 +167,9 @@ pub struct ProcessEvent {
     pub header: RecordHeader,
     /// The process, in the pid namespace of the profiler.
     pub pid: u32,
-    /// Its parent (`FORK`), else 0.
+    /// Its parent (`FORK`), otherwise 0.
     pub parent: u32,
-    /// Name at that time, NUL-padded.
+    /// The thread's name at that time, NUL-padded.
     pub comm: [u8; 16],
 }
 
@@ -177,20 +179,21 @@ pub mod word {
     pub const RETURN: u64 = 0;
     /// An exact PC (the interrupted leaf, or the frame interrupted by a signal): look up `pc`.
     pub const EXACT: u64 = 1;
-    /// A Python frame: payload is the address of the code object; the next word is [`python_detail`].
+    /// A Python frame: the payload is the address of the code object; the next word is a [`python_detail`].
     pub const PYTHON: u64 = 2;
-    /// Frames are missing here: payload is the number of a [`crate::end::WalkEnd`]. What follows, if anything,
-    /// are Python frames further out. With [`PYTHON_GAP`] set, only Python frames are missing, those of the native
-    /// frame after it, and the rest is the number of a [`crate::end::PythonEnd`]: `Complete` when it has none by
-    /// right, `ChainShort` when the innermost evaluations lack theirs and each run belongs that much further out.
+    /// Frames are missing here: the payload is the number of a [`crate::end::WalkEnd`]. The words that follow, if any,
+    /// are Python frames further out. With [`PYTHON_GAP`] set, only Python frames are missing, namely those of the
+    /// native frame that follows; the other bits are the number of a [`crate::end::PythonEnd`]: `Complete` if that
+    /// native frame rightly has none, `ChainShort` if the innermost evaluation frames lack theirs and each run belongs
+    /// that many evaluation frames further out.
     pub const GAP: u64 = 3;
-    /// The Python frame before this one, leaf first, belongs to a coroutine or generator, and the one behind it does
-    /// not: payload is the address of that frame. Only where coroutines are asked for.
+    /// The preceding Python frame, leaf first, belongs to a coroutine or generator, and the next one does not. The
+    /// payload is the address of that preceding frame. Present only if coroutines are walked.
     pub const COROUTINE: u64 = 4;
-    /// The object that the function was called on whose Python frame is before this, leaf first: payload is its
-    /// address; the next word is the address of its type. Only behind [`crate::python::CalledFunction::code`].
+    /// The object on which the function of the preceding Python frame was called: the payload is its address; the next
+    /// word is the address of its type. Follows only frames of [`crate::python::CalledFunction::code`].
     pub const OBJECT: u64 = 5;
-    /// Bit of a [`GAP`]'s payload.
+    /// Flag in the payload of a [`GAP`].
     pub const PYTHON_GAP: u64 = 1 << 8;
     /// Position of the tag.
     pub const TAG_SHIFT: u32 = 60;
@@ -209,18 +212,18 @@ pub mod word {
         word >> TAG_SHIFT
     }
 
-    /// Second word of a Python frame: checksum of the code object in the high half, instruction offset in bytes
-    /// from the start of its bytecode in the low half (`u32::MAX` when unknown).
+    /// Second word of a Python frame. High half: checksum of the code object. Low half: offset of the instruction in
+    /// bytes from the start of the bytecode (`u32::MAX` if unknown).
     #[inline(always)]
     pub const fn python_detail(checksum: u32, instruction: u32) -> u64 {
         (checksum as u64) << 32 | instruction as u64
     }
 }
 
-/// Most user words of one sample: 512 native frames and, beside them, 1024 Python frames of two words (CPython's own
-/// recursion limit is 1000).
+/// Limit on user words per sample: 512 native frames plus 1024 Python frames of two words (CPython's own recursion
+/// limit is 1000).
 pub const USER_WORDS_MAX: usize = 2560;
-/// Most kernel words of one sample (`kernel.perf_event_max_stack` defaults to 127).
+/// Limit on kernel words per sample (`kernel.perf_event_max_stack` defaults to 127).
 pub const KERNEL_WORDS_MAX: usize = 127;
 
 // SAFETY: repr(C), integers only, no padding (asserted in `layout`).

@@ -1,65 +1,65 @@
-//! Samples of instructions: where kernels stood on a device, and what they waited for.
+//! PC samples: at which instructions device kernels stood, and what they stalled on.
 //!
-//! Owns: the records that the collector writes of them, and the variables that say how it samples. Because: the
-//! collector, the kernel program and the decoder are built apart. Does not: know the names of reasons, which differ by
-//! architecture: they are reported.
+//! Owns: the sample records that the collector writes, and the environment variables that configure sampling. Because:
+//! the collector, the kernel program and the decoder are built separately. Does not: know the names of stall reasons,
+//! which differ by architecture: the collector reports them.
 //!
-//! They are reported through [`crate::activity::probe::SAMPLES`], whose first argument is one of [`part`] in the upper
-//! half and a number in the lower.
+//! Samples arrive through [`crate::activity::probe::SAMPLES`], whose first argument has one of [`part`] in the upper
+//! half and a number in the lower half.
 
 use crate::Plain;
 use crate::call::MESSAGE_BYTES_MAX;
 
-/// Symbol of the function that carries them.
+/// Symbol of the function that carries samples.
 pub const SYMBOL: &str = "deepctx_collector_samples";
-/// Symbol of its own counter of listeners, `u16`: while it is 0, nothing is sampled.
+/// Symbol of the separate listener counter, `u16`: nothing is sampled while it is 0.
 pub const LISTENERS: &str = "deepctx_collector_samplers";
 
-/// Variable of the program with the period: the binary logarithm of a number of cycles, one of [`PERIODS`]. Without it,
-/// CUPTI chooses.
+/// Environment variable of the program: the sampling period as the binary logarithm of a number of cycles, one of
+/// [`PERIODS`]. If unset, CUPTI chooses.
 pub const PERIOD_VARIABLE: &str = "DEEPCTX_PC_SAMPLING";
-/// Variable of the program with the mode: `serialized`, or continuous.
+/// Environment variable of the program: the sampling mode, `serialized` or continuous.
 pub const MODE_VARIABLE: &str = "DEEPCTX_PC_SAMPLING_MODE";
-/// The mode in which kernels run one after the other, and samples have the correlation id of their kernel.
+/// The mode in which kernels run one after the other, and samples carry the correlation id of their kernel.
 pub const SERIALIZED: &str = "serialized";
-/// Periods that CUPTI takes: 32 cycles to 2 147 483 648.
+/// Periods that CUPTI accepts: 32 cycles to 2 147 483 648.
 pub const PERIODS: core::ops::RangeInclusive<u32> = 5..=31;
 
-/// What the bytes of a message are.
+/// Content of the message bytes.
 pub mod part {
     /// Samples: [`super::Sample`], up to [`super::BATCH_MAX`].
     pub const BATCH: u32 = 1;
-    /// The name that CUPTI gives the reason of this number; the number is the collector's own.
+    /// CUPTI's name for the stall reason with this number; the collector assigns the number.
     pub const REASON: u32 = 2;
     /// Device code was loaded, and a copy of it can be read: one [`super::Cubin`].
     pub const CUBIN: u32 = 3;
 }
 
-/// Most samples of one message.
+/// Limit on samples per message.
 pub const BATCH_MAX: usize = MESSAGE_BYTES_MAX / size_of::<Sample>();
 
-/// The number of [`crate::activity::state::SAMPLING`]: the period, and whether kernels are serialized.
+/// Number of a [`crate::activity::state::SAMPLING`]: the period, and whether kernels are serialized.
 pub const fn setting(period: u32, serialized: bool) -> u64 {
     (serialized as u64) << 32 | period as u64
 }
 
-/// So many samples at one instruction for one reason.
+/// A count of samples at one instruction for one stall reason.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The image of the code: [`Cubin::crc`].
+    /// Image of the code: [`Cubin::crc`].
     pub cubin: u64,
-    /// The function: id of its name ([`crate::activity::probe::NAME`]); 0 when it cannot be read.
+    /// Function: id of its name ([`crate::activity::probe::NAME`]); 0 if the name cannot be read.
     pub function: u64,
-    /// The instruction: bytes from the begin of the function.
+    /// Instruction: offset in bytes from the beginning of the function.
     pub offset: u64,
-    /// Correlation id of the launch; 0 when kernels are not serialized.
+    /// Correlation id of the launch; 0 unless kernels are serialized.
     pub correlation: u32,
-    /// Number of the reason ([`part::REASON`]).
+    /// Number of the stall reason ([`part::REASON`]).
     pub reason: u32,
-    /// How many.
+    /// Number of samples.
     pub samples: u32,
-    /// Context: CUPTI's number.
+    /// Context, as CUPTI numbers it.
     pub context: u32,
 }
 
@@ -67,11 +67,11 @@ pub struct Sample {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cubin {
-    /// What CUPTI calls it in samples.
+    /// CUPTI's identifier of the image in samples.
     pub crc: u64,
-    /// Where the copy is. It stays while somebody samples.
+    /// Address of the copy, valid while anybody samples.
     pub address: u64,
-    /// Its bytes.
+    /// Size of the copy in bytes.
     pub bytes: u64,
 }
 

@@ -1,19 +1,19 @@
-//! What the kernel keeps of a thread, read at one moment without stopping it.
+//! State of a thread in the kernel, read at one moment without stopping the thread.
 //!
-//! Owns: the record that the iterator over tasks writes, and where the kernel keeps what only that program reads.
-//! Because: both sides must agree, and captures neither need these fields nor should fail where a kernel lacks one.
-//! Does not: hold a user stack, which user space reads and walks itself.
+//! Owns: the record that the task iterator writes, and the offsets of fields that only that program reads. Because:
+//! both sides must agree. Captures do not need these fields, and must not fail on a kernel that lacks one. Does not:
+//! hold a user stack, which user space reads and walks itself.
 
 use crate::Plain;
 use crate::record::KERNEL_WORDS_MAX;
 
-/// Most general registers of a machine: x0 to x30 of aarch64.
+/// Limit on general registers of a machine: x0 to x30 of aarch64.
 pub const GENERAL_MAX: usize = 32;
 
-/// Arguments of a system call.
+/// Number of system call arguments.
 pub const SYSTEM_CALL_ARGUMENTS: usize = 6;
 
-/// A thread at the moment at which the iterator came to it.
+/// A thread at the moment at which the iterator visited it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
@@ -29,25 +29,26 @@ pub struct Thread {
     pub flags: u32,
     /// Number of words in `kernel`.
     pub kernel_words: u32,
-    /// How often it left a CPU, of its own accord or not: while that and its state are the same, it did not run.
+    /// Number of times the thread left a CPU, voluntarily or not. If this and the state are unchanged, the thread did
+    /// not run.
     pub switches: u64,
-    /// When this was read: `CLOCK_MONOTONIC`, nanoseconds.
+    /// When the record was written: `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// When it last came to a CPU, on the clock of the scheduler, nanoseconds; 0 when the kernel does not say.
+    /// When the thread was last switched in, scheduler clock, nanoseconds; 0 if the kernel does not record it.
     pub arrived_ns: u64,
-    /// How long it then ran, nanoseconds.
+    /// CPU time since it was switched in, nanoseconds.
     pub ran_ns: u64,
-    /// When the thread that reads this came to its CPU, on the clock of the scheduler: relates the two clocks.
+    /// When the reading thread was switched in, scheduler clock: relates the two clocks.
     pub reader_arrived_ns: u64,
-    /// Its thread pointer.
+    /// Thread pointer.
     pub thread_pointer: u64,
-    /// Its name, NUL-padded.
+    /// Thread name, NUL-padded.
     pub comm: [u8; 16],
-    /// Number of the system call that it is in, with [`thread_flag::IN_SYSTEM_CALL`].
+    /// Number of the current system call, with [`thread_flag::IN_SYSTEM_CALL`].
     pub system_call: u64,
     /// Arguments of that call.
     pub arguments: [u64; SYSTEM_CALL_ARGUMENTS],
-    /// Program counter with which it entered the kernel, with [`thread_flag::REGISTERS`].
+    /// User program counter at kernel entry, with [`thread_flag::REGISTERS`].
     pub pc: u64,
     /// Stack pointer, likewise.
     pub sp: u64,
@@ -59,25 +60,26 @@ pub struct Thread {
 
 /// Bits of [`Thread::flags`].
 pub mod thread_flag {
-    /// It is on a CPU: its registers are those of an earlier moment, and its kernel stack is not read.
+    /// The thread is on a CPU: its registers date from an earlier kernel entry, and its kernel stack is not read.
     pub const ON_CPU: u32 = 1;
-    /// It has no user space.
+    /// A kernel thread: there is no user space.
     pub const KERNEL_THREAD: u32 = 2;
-    /// It is in a system call.
+    /// The thread is in a system call.
     pub const IN_SYSTEM_CALL: u32 = 4;
-    /// The registers with which it left 64-bit user mode are there.
+    /// The record has the registers with which the thread left 64-bit user mode.
     pub const REGISTERS: u32 = 8;
-    /// It runs 32-bit code.
+    /// The thread runs 32-bit code.
     pub const COMPAT: u32 = 16;
     /// The kernel stack could not be read.
     pub const NO_KERNEL_STACK: u32 = 32;
 }
 
-/// Where the kernel keeps what only the iterator reads: bytes within `task_struct`, 0 for a field that it lacks.
+/// Offsets in bytes within `task_struct` of the fields that only the task iterator reads; 0 for a field that the kernel
+/// lacks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadFields {
-    /// `task_struct.on_cpu`; a kernel for one CPU lacks it, and then no other thread runs.
+    /// `task_struct.on_cpu`; absent on a uniprocessor kernel, where no other thread can be running.
     pub on_cpu: u32,
     /// `task_struct.exit_state`.
     pub exit_state: u32,

@@ -1,4 +1,4 @@
-//! Unwind tables as both sides see them.
+//! Unwind tables, as both sides see them.
 //!
 //! ```text
 //! PROCESSES[pid] ──▶ MAPPINGS[start..start+len]  sorted by begin ──▶ EXECUTABLES[id]
@@ -7,9 +7,9 @@
 //!        RULES[rules_base + rule] ◀── row = pc_low:16 | rule:16 ◀── PAGES[..] = shard, first block, row count
 //!                                            in SHARDS[shard][block] = 16 rows (one cache line)
 //! ```
-//! A page is 64 KiB of text. Rows of a page are sorted by `pc_low`; a page starts at a new block and never
-//! straddles two shards. The row that holds a PC is the last one with `pc_low <= pc & 0xffff`; a page whose first
-//! row lies above its beginning gets a copy of the row in force there (or a [`rule_kind::NONE`] rule).
+//! A page is 64 KiB of text. The rows of a page are sorted by `pc_low`; a page starts at a new block and never
+//! straddles two shards. The row for a PC is the last one with `pc_low <= pc & 0xffff`. A page whose first row lies
+//! above its beginning gets a copy of the row in force there (or a [`rule_kind::NONE`] rule).
 
 use crate::Plain;
 
@@ -19,21 +19,21 @@ pub const PAGE_SHIFT: u32 = 16;
 pub const ROWS_PER_BLOCK: usize = 16;
 /// Blocks in one shard: 16 Ki × 64 B = 1 MiB.
 pub const BLOCKS_PER_SHARD: u32 = 16 * 1024;
-/// Most shards (1 MiB each): 128 MiB or 33.5 M rows over all processes; torch and jax together need about 30.
+/// Limit on shards (1 MiB each): 128 MiB or 33.5 M rows over all processes; torch and jax together need about 30.
 pub const SHARDS_MAX: u32 = 128;
-/// Most pages over all executables: 16 GiB of text.
+/// Limit on pages over all executables: 16 GiB of text.
 pub const PAGES_MAX: u32 = 1 << 18;
-/// Most rules over all executables (libtorch_cpu, the worst seen, has 1407).
+/// Limit on rules over all executables (libtorch_cpu, the largest seen, has 1407).
 pub const RULES_MAX: u32 = 1 << 17;
-/// Most executables loaded at a time.
+/// Limit on executables loaded at a time.
 pub const EXECUTABLES_MAX: u32 = 8192;
-/// Most executable mappings over all processes.
+/// Limit on executable mappings over all processes.
 pub const MAPPINGS_MAX: u32 = 1 << 16;
-/// Most processes walked at a time.
+/// Limit on processes walked at a time.
 pub const PROCESSES_MAX: u32 = 8192;
-/// Most executable mappings of one process (2^11): bounds the search in the kernel.
+/// Steps of the mapping search in the kernel: enough for 2^11 executable mappings of one process.
 pub const MAPPING_SEARCH_STEPS: u32 = 12;
-/// Bound of the block search in one page: 65536 rows / 16 = 2^12 blocks.
+/// Steps of the block search within one page: 65536 rows / 16 = 2^12 blocks.
 pub const BLOCK_SEARCH_STEPS: u32 = 13;
 
 /// 16 rows, packed by [`row`]. Unused rows at the end repeat the last one.
@@ -58,10 +58,10 @@ pub mod row {
     }
 }
 
-/// How to find the canonical frame address (CFA) and what the caller's registers are.
+/// How to compute the canonical frame address (CFA) and the caller's registers.
 ///
 /// The caller's stack pointer is the CFA. `sp` and `fp` stand for rsp and rbp on x86-64, for sp and x29 on aarch64.
-/// Kinds that one architecture alone has say so in their names.
+/// Kinds specific to one architecture have it in their names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
@@ -71,21 +71,22 @@ pub struct Rule {
     pub fp: u8,
     /// One of [`ra_kind`].
     pub ra: u8,
-    /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`], threshold when it is `X86_PLT`,
-    /// register when it is `REGISTER` or `X86_HANDLER`, bytes when it is `X86_GO_CALLS_C`; else one of [`rule_detail`].
+    /// Depends on `cfa`. [`rule_kind::UNSUPPORTED`]: one of [`unsupported`]. `X86_PLT`: the threshold. `REGISTER`,
+    /// `X86_HANDLER`: the register. `X86_GO_CALLS_C`: bytes. All others: one of [`rule_detail`].
     pub detail: u8,
-    /// Offset added to the base register (before the load for the `DEREF` kinds).
+    /// Offset added to the base register (before the load, for the `DEREF` kinds).
     pub cfa_offset: i32,
-    /// Offset of the saved frame pointer, from what [`Rule::fp`] says.
+    /// Offset of the saved frame pointer, from the base that [`Rule::fp`] names.
     pub fp_offset: i32,
-    /// Added after the load (`DEREF` kinds), or else the offset of the return address from the CFA
-    /// ([`ra_kind::AT_CFA`]): the `DEREF` kinds are of x86-64, where that offset is always −8.
+    /// `DEREF` kinds and `X86_SAVED_RBX`: added after the load. `X86_GO_CALLS_C`: offset of the second word.
+    /// [`ra_kind::AT_CFA`]: offset of the return address from the CFA. No rule needs two of these, because on x86-64
+    /// the return address is always at CFA − 8.
     pub addend: i32,
 }
 
 /// Values of [`Rule::cfa`].
 pub mod rule_kind {
-    /// No row: the PC lies between functions.
+    /// No row: the PC is between functions.
     pub const NONE: u8 = 0;
     /// CFA = sp + offset.
     pub const SP: u8 = 1;
@@ -97,54 +98,55 @@ pub mod rule_kind {
     pub const X86_SP_DEREF: u8 = 4;
     /// CFA = r10 + offset; r10 is known at the leaf only.
     pub const X86_R10: u8 = 5;
-    /// CFA = r13 + offset; known at the leaf only.
+    /// CFA = r13 + offset; r13 is known at the leaf only.
     pub const X86_R13: u8 = 6;
-    /// CFA = rbx + offset; known at the leaf only.
+    /// CFA = rbx + offset; rbx is known at the leaf only.
     pub const X86_RBX: u8 = 7;
     /// CFA = rsp + 8 + 8 × ((rip & 15) >= detail): a PLT stub.
     pub const X86_PLT: u8 = 8;
-    /// A signal frame: registers are in the `ucontext` above sp (`struct rt_sigframe` of the architecture).
+    /// A signal frame: the registers are in the `ucontext` above sp (`struct rt_sigframe` of the architecture).
     pub const SIGNAL: u8 = 9;
     /// The outermost frame: the return address is undefined.
     pub const END: u8 = 10;
-    /// A form that is not supported; `detail` says which.
+    /// An unsupported form; `detail` says which.
     pub const UNSUPPORTED: u8 = 11;
-    /// No rows here, walk by frame pointer: fp points at the caller's fp, beside which stands the return address.
+    /// No rows: unwind by frame pointer. fp points at the saved fp of the caller; the return address is the next word.
     pub const FRAME_POINTER: u8 = 12;
-    /// CFA = register + offset: any other register, `detail` is its DWARF number; known at the leaf only.
+    /// CFA = register + offset, for any other register; `detail` is its DWARF number, and its value is known at the
+    /// leaf only.
     pub const REGISTER: u8 = 13;
-    /// CFA = rbp + offset, on whatever stack that is: the function changes stacks, and keeps rbp. This kind and those
-    /// that follow are rare, and a step of their own.
+    /// CFA = rbp + offset, on whichever stack rbp points to: the function switches stacks and keeps rbp. This kind and
+    /// those after it are rare, and have a separate step function.
     pub const X86_SWITCHED: u8 = 14;
-    /// Go's call of C: the goroutine is in *(rsp + offset), and how far its stack pointer was below the end of its
-    /// stack in *(rsp + addend); CFA = *(goroutine + 8) - *(rsp + addend) + detail. Where there is no goroutine, the
-    /// second word is the stack pointer, and CFA = *(rsp + addend) + detail.
+    /// Go's call of C. *(rsp + offset) is the goroutine, and *(rsp + addend) is the depth of its stack pointer below
+    /// the end of its stack: CFA = *(goroutine + 8) - *(rsp + addend) + detail. If the goroutine is null, the second
+    /// word is the stack pointer itself: CFA = *(rsp + addend) + detail.
     pub const X86_GO_CALLS_C: u8 = 15;
-    /// Where a function goes on at the handler of an exception, in the frame that catches: its CFA is register +
-    /// offset, or *(rbp + offset), by the register that `detail` names (rcx, rsp, rbp). The address that it goes on at
-    /// is where [`super::Rule::ra`] says, and no return address. Leaf only.
+    /// The function resumes at an exception handler, in the frame that catches. The CFA of that frame is register +
+    /// offset, or *(rbp + offset) for rbp; `detail` names the register (rcx, rsp, rbp). [`super::Rule::ra`] says where
+    /// the address of the handler is; that is not a return address. Leaf only.
     pub const X86_HANDLER: u8 = 16;
-    /// CFA = *(rsp + offset) + addend: the frame keeps it in rbx, which its callee saved. Known in callers only.
+    /// CFA = *(rsp + offset) + addend: the frame keeps its CFA in rbx, and its callee saved rbx there. Callers only.
     pub const X86_SAVED_RBX: u8 = 17;
-    /// How many kinds there are.
+    /// Number of kinds.
     pub const COUNT: usize = 18;
 }
 
-/// Values of [`Rule::detail`] where its kind gives it no other meaning.
+/// Values of [`Rule::detail`] for kinds that give it no other meaning.
 pub mod rule_detail {
-    /// The row was derived from instructions, not stated by the compiler.
+    /// The row was derived from instructions; the compiler did not emit it.
     pub const DERIVED: u8 = 1;
 }
 
 /// Values of [`Rule::fp`].
 pub mod fp_kind {
-    /// The caller's fp is in fp.
+    /// The caller's fp is still in fp.
     pub const SAME: u8 = 0;
     /// The caller's fp was saved at CFA + offset.
     pub const AT_CFA: u8 = 1;
     /// The caller's rbp was saved at rbp + offset (`DW_CFA_expression`: `DW_OP_breg6 offset`).
     pub const X86_AT_FP: u8 = 2;
-    /// The caller's fp is not recoverable; it is treated as unknown from here on.
+    /// The caller's fp is not recoverable; it is unknown from here on.
     pub const UNDEFINED: u8 = 3;
     /// The caller's rbp was saved at rsp + offset (`DW_OP_breg7 offset`).
     pub const X86_AT_SP: u8 = 4;
@@ -154,15 +156,15 @@ pub mod fp_kind {
 pub mod ra_kind {
     /// At CFA − 8, where the call pushed it.
     pub const X86_AT_CFA_MINUS_8: u8 = 0;
-    /// In rdi (`vfork` in glibc: the child must not clobber the parent's return address). Leaf only.
+    /// In rdi (`vfork` in glibc: the child must not overwrite the parent's return address). Leaf only.
     pub const X86_IN_RDI: u8 = 1;
-    /// At another offset. Written by no builder; a walk refuses it.
+    /// At another offset. No builder emits it; the walk refuses it.
     pub const OTHER: u8 = 2;
-    /// In the link register x30, which a function that calls others has saved. Leaf only.
+    /// In the link register x30. Functions that call others save it. Leaf only.
     pub const AARCH64_IN_LR: u8 = 3;
     /// Saved at CFA + [`super::Rule::addend`].
     pub const AT_CFA: u8 = 4;
-    /// In rcx, of an [`super::rule_kind::X86_HANDLER`].
+    /// In rcx, for a [`super::rule_kind::X86_HANDLER`].
     pub const X86_IN_RCX: u8 = 5;
 }
 
@@ -174,7 +176,7 @@ pub mod unsupported {
     pub const CFA_EXPRESSION: u8 = 2;
     /// An offset that does not fit into 32 bits.
     pub const OFFSET_RANGE: u8 = 3;
-    /// The frame pointer is in another register or is given by another expression.
+    /// The frame pointer is in another register or given by another expression.
     pub const FP_RULE: u8 = 4;
     /// The return address is given by a rule of another form.
     pub const RA_RULE: u8 = 5;
@@ -192,7 +194,7 @@ pub mod unsupported {
     ];
 }
 
-/// Where the rows of one 64 KiB page of text are.
+/// Location of the rows of one 64 KiB page of text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -200,11 +202,11 @@ pub struct Page {
     pub first_block: u32,
     /// Shard.
     pub shard: u16,
-    /// Number of blocks; 0 when the page has no rows.
+    /// Number of blocks; 0 if the page has no rows.
     pub blocks: u16,
 }
 
-/// An executable whose unwind table is loaded. Index into `EXECUTABLES` = its id; id 0 is never used.
+/// An executable with a loaded unwind table. Its id is the index into `EXECUTABLES`; id 0 is never used.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Executable {
@@ -212,23 +214,23 @@ pub struct Executable {
     pub first_page: u32,
     /// Number of pages.
     pub pages: u32,
-    /// Index of its first page in `PAGES`.
+    /// Index of the first page in `PAGES`.
     pub pages_base: u32,
-    /// Index of its first rule in `RULES`.
+    /// Index of the first rule in `RULES`.
     pub rules_base: u32,
     /// Number of rules.
     pub rules: u32,
-    /// Bits of [`executable_flag`] below [`EXECUTABLE_SERIAL_SHIFT`]; above it a number that no other executable had,
-    /// so that what was cached of one is not taken for its successor in the same place.
+    /// Bits of [`executable_flag`] below [`EXECUTABLE_SERIAL_SHIFT`]. Above it a serial number, unique per executable,
+    /// so that cached data of one is not used for its successor in the same slot.
     pub flags: u32,
 }
 
-/// Where the serial number begins in [`Executable::flags`].
+/// Position of the serial number in [`Executable::flags`].
 pub const EXECUTABLE_SERIAL_SHIFT: u32 = 8;
 
 /// Bits of [`Executable::flags`] and of [`Mapping::flags`].
 pub mod executable_flag {
-    /// Code without rows is walked by frame pointers (JIT, Go, stripped of `.eh_frame`).
+    /// Code without rows is unwound by frame pointers (JIT, Go, binaries stripped of `.eh_frame`).
     pub const FRAME_POINTERS: u32 = 1;
     /// Anonymous executable memory (JIT).
     pub const ANONYMOUS: u32 = 2;
@@ -244,9 +246,9 @@ pub struct Mapping {
     pub begin: u64,
     /// One past the last address.
     pub end: u64,
-    /// AVMA − SVMA: subtract it from a PC to get the address as stated in the file.
+    /// AVMA − SVMA: subtract it from a PC to get the stated address in the file.
     pub bias: u64,
-    /// Index into `EXECUTABLES`; 0 when there is no table (yet).
+    /// Index into `EXECUTABLES`; 0 if there is no table (yet).
     pub executable: u32,
     /// Bits of [`executable_flag`].
     pub flags: u32,
