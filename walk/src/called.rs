@@ -1,8 +1,7 @@
-//! What a function was called on.
+//! The object on which a function was called.
 //!
-//! Owns: reading the first argument of a Python frame, and the type of that object. Because: layers of models run the
-//! same functions, and only the object distinguishes them. Does not: know which function that is: [`Walk::called`]
-//! says.
+//! Owns: reading the first argument of a Python frame, and the type of that object. Because: all layers of a model run
+//! the same functions, and only the object distinguishes them. Does not: select the function: [`Walk::called`] does.
 
 use deepctx_common::python::LOCAL_TAGS;
 use deepctx_common::record::word;
@@ -11,7 +10,7 @@ use crate::memory::Memory;
 use crate::state::Walk;
 use crate::words::Words;
 
-/// Emits what the function was called on whose frame is at `at`. What cannot be read is not reported.
+/// Emits the object on which the function of the frame at `at` was called. An unreadable object is not reported.
 #[inline(always)]
 pub(crate) fn push_object<E: Memory, W: Words>(walk: &mut Walk, words: &mut W, env: &E, at: u64) {
     let called = walk.called;

@@ -1,7 +1,7 @@
-//! Where the Python frames of a thread begin.
+//! The beginning of a thread's chain of Python frames.
 //!
-//! Owns: the way from a thread to the head of its chain of frames. Because: evaluations and generated code ask for it
-//! alike. Does not: read frames.
+//! Owns: finding the head of the frame chain from the thread pointer. Because: evaluation frames and generated code
+//! both need it. Does not: read frames.
 
 use deepctx_common::end::PythonEnd;
 
@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::python;
 use crate::state::{Tables, Walk};
 
-/// Goes on with this chain.
+/// Continues the walk on this chain.
 #[inline(always)]
 pub(crate) fn hang(walk: &mut Walk, chain: python::Chain) {
     walk.python_cursor = chain.frame;
@@ -41,7 +41,7 @@ fn start_chain<E: Memory>(walk: &mut Walk, env: &E, state: u64) -> Option<()> {
     Some(())
 }
 
-/// Behind the frames of a sub-interpreter come those of the state that the thread had before, where that is known.
+/// Continues with the frames of the thread's bound state after those of a sub-interpreter, if that state is known.
 #[inline(always)]
 pub(crate) fn other_state<E: Memory>(walk: &mut Walk, env: &E) {
     if walk.other_tried != 0 || walk.state == 0 {
@@ -53,7 +53,7 @@ pub(crate) fn other_state<E: Memory>(walk: &mut Walk, env: &E) {
         && state != walk.state
         && python::belongs_to_thread(env, state, walk.thread_pointer, &walk.layout)
     {
-        // Unreadable, it is as if there were none.
+        // An unreadable state counts as no state.
         let _ = start_chain(walk, env, state);
     }
 }

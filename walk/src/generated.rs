@@ -1,10 +1,10 @@
-//! The step out of code that the interpreter generated.
+//! The step out of code that the interpreter generated at run time.
 //!
-//! Owns: finding the evaluation that called such code. Because: the JIT of CPython 3.14 makes code that neither has
-//! unwind rows nor keeps frame pointers, and the chain of Python frames leads past it. That of 3.15 leaves the frame
-//! pointer as the function set it that enters such code, at every instruction; rows that were derived for it may be of
-//! code that stood there before. Does not: know where an evaluation keeps its sentinel, or the function that enters
-//! generated code its return address: user space reads that off their instructions.
+//! Owns: finding the evaluation frame that called such code. Because: code from the JIT of CPython 3.14 has no unwind
+//! rows and keeps no frame pointers, and the chain of Python frames skips it. Code from the JIT of 3.15 keeps, at every
+//! instruction, the frame pointer of the function that enters generated code; rows derived for it may describe code
+//! that was at that address before. Does not: know the location of the sentinel in an evaluation frame, or of the
+//! return address into the entering function: user space derives both from the instructions.
 
 use deepctx_common::end::WalkEnd;
 
@@ -14,11 +14,12 @@ use crate::python;
 use crate::state::{Flow, PYTHON_READS_MAX, Tables, Walk, phase};
 use crate::words::Words;
 
-/// Most bytes between the stack pointer of generated code and the evaluation that called it: a few saved registers.
+/// Limit on the distance from the stack pointer of generated code to the evaluation frame that called it, bytes: a few
+/// saved registers.
 const GENERATED_FRAME_MAX: u64 = 1 << 12;
 
-/// In generated code. Where it neither has unwind rows nor keeps frame pointers, the sentinel of the evaluation that
-/// called it lies in the native frame of that evaluation, at a place that is always the same.
+/// Steps out of generated code. If that code has neither unwind rows nor frame pointers, the sentinel of the calling
+/// evaluation is at a fixed place in its native frame.
 #[inline(always)]
 pub fn step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     walk.phase = phase::NATIVE;
@@ -69,9 +70,9 @@ pub fn step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &
     Flow::Continue
 }
 
-/// Where generated code leaves the frame pointer alone, it is that of the function that entered it, and the return
-/// address lies at its place below. Code of other generators has something else there, and is walked by what is known
-/// of it.
+/// If generated code preserves the frame pointer of the function that entered it, the return address is at a fixed
+/// distance below that frame pointer. Code from other generators has another value there, and is walked by its own
+/// rows.
 #[inline(always)]
 fn to_entering<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     let python = &walk.process.python;

@@ -1,13 +1,13 @@
 //! The walk of one user stack: native frames by unwind rows, Python frames spliced in at each evaluation frame.
 //!
-//! Owns: the two kinds of step of a walk. Because: a flat loop over small steps is the one shape that
-//! kernel verifiers accept at a stable cost, and it lets a Python run and a native frame share one budget.
-//! Does not: loop. The caller steps until [`Flow::Stop`], at most [`STEPS_MAX`] times.
+//! Owns: the two kinds of step of a walk. Because: kernel verifiers accept a flat loop over small steps at a stable
+//! cost, and a Python run and a native frame share one budget. Does not: loop. The caller steps until [`Flow::Stop`],
+//! at most [`STEPS_MAX`] times.
 //!
-//! Python frames come in runs, one for each native frame of the evaluation loop. Which run belongs to which native
-//! frame is recognized by an address: since 3.11 each evaluation keeps a structure on the C stack that its run is hung
-//! on, and it lies within that native frame and no other. So a sample that falls between the call of an evaluation and
-//! the moment at which it hangs its frames on the chain, or between their removal and its return, pairs as it should.
+//! Python frames come in runs, one per native frame of the evaluation loop. Addresses pair runs with native frames:
+//! since 3.11 each evaluation links its run to a structure on the C stack, which lies within its own native frame. So a
+//! sample pairs correctly even if it falls between the call of an evaluation and the linking of its frames, or between
+//! their unlinking and its return.
 //!
 //! ```text
 //!             ┌─────── pc in the evaluation loop: its word waits ───────┐
@@ -30,7 +30,7 @@ pub use crate::state::{Flow, PYTHON_FRAMES_MAX, PYTHON_READS_MAX, STEPS_MAX, Tab
 pub use crate::words::{WordBuffer, Words};
 use crate::{called, frame_pointer, generated, python, short, unwind_row};
 
-/// Emits the current native frame and steps to its caller; turns to Python when the frame is an evaluation frame.
+/// Emits the current native frame and steps to its caller; switches to Python if the frame is an evaluation frame.
 #[inline(always)]
 pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     let pc = walk.registers.lookup_pc();
@@ -41,7 +41,7 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         if env.put_back(walk) {
             return Flow::Continue;
         }
-        // Generated since mappings were last read: what marks the way out marks such code, too.
+        // Code generated since the mappings were last read: the same return address identifies it.
         if walk.process.python.entered != 0 && walk.generated_tried == 0 {
             walk.phase = phase::GENERATED;
             return Flow::Continue;
@@ -102,7 +102,8 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
         if walk.mapping.flags & executable_flag::FRAME_POINTERS == 0 {
             return frame_pointer::step(walk, env);
         }
-        // Code without rows (JIT, hand-written) usually keeps frame pointers. The only field that this kind uses.
+        // Code without rows (JIT, hand-written) usually keeps frame pointers. This kind uses no other field of the
+        // rule.
         walk.rule.cfa = rule_kind::FRAME_POINTER;
     }
     if unwind_row::is_rare(&walk.rule) {
@@ -112,43 +113,44 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
     unwind_row::step(registers, rule, env)
 }
 
-/// What a part of a Python step comes to. A number, so that it is the result of a function that the kernel verifies.
+/// Result of one part of a Python step. A number, because in the kernel it is the result of a function that is verified
+/// separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome(u32);
 
 impl Outcome {
-    /// The step is done, and the walk goes on.
+    /// The step is done; the walk continues.
     pub const CONTINUE: Self = Self(0);
     /// The walk is over.
     pub const STOP: Self = Self(1);
     /// The run can be read: [`python_frame`] is next.
     pub const FRAMES: Self = Self(2);
-    /// The run is over: [`python_end`] is next.
+    /// The run is complete: [`python_end`] is next.
     pub const LEAVE: Self = Self(3);
-    /// The chain leads past what it began with: the same.
+    /// The run did not end at the frame that the previous `_PyCFrame` names: [`python_end`] is next.
     const FALL_BACK: Self = Self(4);
-    /// Where the run begins is not known: [`python_begin`] is next.
+    /// The beginning of the run is unknown: [`python_begin`] is next.
     pub const BEGIN: Self = Self(5);
-    /// The Python walk cannot go on: the same. The number of a [`PythonEnd`] follows.
+    /// The Python walk cannot continue: [`python_end`] is next. The number of a [`PythonEnd`] is added to this value.
     const FAIL: u32 = 16;
 
     const fn fail(end: PythonEnd) -> Self {
         Self(Self::FAIL + end as u32)
     }
 
-    /// As the result of a function of the kernel programs.
+    /// The number, as a kernel function returns it.
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The same, back.
+    /// Converts [`Self::number`] back.
     pub const fn from_number(number: u32) -> Self {
         Self(number)
     }
 }
 
-/// Emits the next Python frame; back to native after the entry frame of a run. The parts follow one another as in the
-/// kernel programs, where each is a function of its own.
+/// Emits the next Python frame; returns to native frames after the entry frame of a run. The order of the parts is that
+/// of the kernel programs, where each part is a separate function.
 #[inline(always)]
 pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     if walk.phase == phase::GENERATED {
@@ -168,7 +170,7 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
 /// The step of [`phase::GENERATED`].
 pub use crate::generated::step as generated_step;
 
-/// Emits the next Python frame of a run that can be read.
+/// Emits the next Python frame of a readable run.
 #[inline(always)]
 pub fn python_frame<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Outcome {
     if walk.python_cursor == 0 {
@@ -219,20 +221,21 @@ pub fn python_frame<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W
     if frame.entry { end_run(walk, words, at) } else { Outcome::CONTINUE }
 }
 
-/// Whether a run is at hand, as all but the first of a chain are: then [`python_begin`] has nothing to find.
+/// Whether the beginning of the run is known, as for every run of a chain but the first: then there is no need for
+/// [`python_begin`].
 #[inline(always)]
 pub fn has_begun(walk: &Walk) -> bool {
     walk.run_open != 0
         || walk.python_started != 0 && walk.cframe_depth == 0 && walk.cframe == 0 && walk.python_cursor != 0
 }
 
-/// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.
+/// Before the first frame of a run: finds the chain, and checks that the run at its head belongs to this evaluation.
 #[inline(always)]
 pub fn python_begin<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Outcome {
     if walk.python_started == 0 {
         walk.python_started = 1;
         if let Err(end) = start_python(walk, env) {
-            // A whole native stack without an evaluation is no reason to expect Python frames.
+            // A complete native stack without an evaluation frame: there is no reason to expect Python frames.
             return if walk.phase == phase::PYTHON_TAIL { Outcome::STOP } else { Outcome::fail(end) };
         }
     }
@@ -258,7 +261,7 @@ pub fn python_begin<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W
     if word::tag(walk.run_word) == word::EXACT
         && into.wrapping_sub(u64::from(python.unset)) < u64::from(python.unset_length)
     {
-        // It names nothing yet; the next one out lies as deep in its own native frame.
+        // The `_PyCFrame` is not filled in yet. The next one out is at the same depth in its own native frame.
         walk.cframe_depth = walk.run_cfa.wrapping_sub(walk.cframe);
         hang(walk, python::Chain::default());
         walk.without_run(words);
@@ -267,7 +270,7 @@ pub fn python_begin<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W
     Outcome::FRAMES
 }
 
-/// Takes back what was emitted since [`Walk::begin_run`].
+/// Discards everything emitted since [`Walk::begin_run`].
 #[inline(always)]
 fn take_back_run(walk: &mut Walk) {
     walk.words = walk.run_words;
@@ -277,21 +280,21 @@ fn take_back_run(walk: &mut Walk) {
     short::left_evaluation(walk);
 }
 
-/// The frame that was just read at `at` is the last of an evaluation.
+/// Handles the frame just read at `at`, the last one of an evaluation.
 #[inline(always)]
 fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Outcome {
     let sentinel = walk.layout.entry_rule == entry_rule::SENTINEL;
     if walk.phase == phase::PYTHON && sentinel {
         if at >= walk.run_cfa {
-            // Of an evaluation further out, where it is emitted once more.
+            // The run belongs to an evaluation further out, and is emitted again there.
             take_back_run(walk);
             walk.python_cursor = walk.run_cursor;
             walk.without_run(words);
             return Outcome::LEAVE;
         }
         if at < walk.run_sp {
-            // Of an evaluation whose native frame was not recognised, further in: its frames go with these. Or the
-            // root of the chain.
+            // The end of an unrecognized evaluation further in, whose Python frames join this run, or the root of the
+            // chain.
             if walk.python_cursor == 0 {
                 walk.run_open = 0;
                 return end_of_chain(walk, words);
@@ -308,7 +311,7 @@ fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Outcome {
     if walk.phase == phase::PYTHON_REST { Outcome::CONTINUE } else { Outcome::LEAVE }
 }
 
-/// There is no further Python frame.
+/// Handles the end of the chain: there are no further Python frames.
 #[inline(always)]
 fn end_of_chain<W: Words>(walk: &mut Walk, words: &mut W) -> Outcome {
     if walk.run_open != 0 && walk.layout.entry_rule != entry_rule::ONE_PER_EVAL {
@@ -321,7 +324,7 @@ fn end_of_chain<W: Words>(walk: &mut Walk, words: &mut W) -> Outcome {
     Outcome::LEAVE
 }
 
-/// After a run, or where the Python walk cannot go on.
+/// Runs after a run, or if the Python walk cannot continue.
 #[inline(always)]
 pub fn python_end<W: Words>(walk: &mut Walk, words: &mut W, outcome: Outcome) -> Flow {
     let mut falls_back = outcome == Outcome::FALL_BACK;
@@ -329,8 +332,8 @@ pub fn python_end<W: Words>(walk: &mut Walk, words: &mut W, outcome: Outcome) ->
         falls_back = fails(walk, words, end);
     }
     if falls_back {
-        // The innermost evaluation has not hung its frames on the chain yet, and what is there in their place is left
-        // over from another call: the chain begins behind it.
+        // The innermost evaluation has not linked its frames yet, and its `_PyCFrame` holds leftovers of an earlier
+        // call: the chain begins at the outer frame.
         take_back_run(walk);
         walk.python_cursor = walk.outer;
         walk.cframe = 0;
@@ -342,14 +345,14 @@ pub fn python_end<W: Words>(walk: &mut Walk, words: &mut W, outcome: Outcome) ->
     leave(walk, words)
 }
 
-/// The Python walk cannot go on. What was read of the run is kept, unless it makes no sense. Whether the chain may be
-/// whole behind it.
+/// Ends the Python walk. The frames read of the run are kept unless they are implausible. True if the rest of the chain
+/// may be intact.
 #[inline(always)]
 fn fails<W: Words>(walk: &mut Walk, words: &mut W, end: u32) -> bool {
     let is = |other: PythonEnd| end == other as u32;
     if walk.cframe != 0 && walk.run_open != 0 && !is(PythonEnd::TooManyFrames) {
         if walk.python_frames != walk.run_frames {
-            // Not what is left over from a call.
+            // Leftovers of an earlier call would have shown no frame: the chain is changing.
             walk.note_python(PythonEnd::Torn as u32);
             take_back_run(walk);
             walk.push_python_gap(words, PythonEnd::Torn as u32);
@@ -370,7 +373,7 @@ fn fails<W: Words>(walk: &mut Walk, words: &mut W, end: u32) -> bool {
     false
 }
 
-/// Back to native frames, if there are any.
+/// Returns to native frames, if there are any.
 #[inline(always)]
 fn leave<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
     if walk.phase != phase::PYTHON {

@@ -1,11 +1,11 @@
 //! Stack walkers, shared by the kernel programs, unit tests, fuzzers and offline replay.
 //!
-//! Owns: one step of a native unwind, one step of a Python walk, and how the two interleave.
-//! Because: code that runs where nothing can be debugged must be the very code that was tested where all can.
-//! Does not: use `std`, know maps, helpers or processes. Memory comes through [`memory::Memory`], unwind tables
-//! through [`interleave::Tables`]; every loop is the caller's, and bounded.
+//! Owns: one step of a native unwind, one step of a Python walk, and the interleaving of both.
+//! Because: the kernel programs cannot be debugged, so they must run exactly the code that was tested in user space.
+//! Does not: use `std`, know maps, helpers or processes. Memory comes through [`memory::Memory`], unwind tables through
+//! [`interleave::Tables`]. The loop over frames belongs to the caller, who bounds it.
 //!
-//! One step, by a row that says "the CFA is 16 bytes above the stack pointer":
+//! One step with a row that says "the CFA is 16 bytes above the stack pointer":
 //!
 //! ```
 //! use deepctx_common::unwind::{Rule, rule_kind};

@@ -1,11 +1,12 @@
-//! `Memory`: how a walker reads its target.
+//! `Memory`: how a walker reads the memory of its target.
 //!
-//! Owns: the trait. Because: the kernel, a stopped process, a core file and a test vector differ in nothing else.
-//! Does not: say why a read failed; a walker only needs to know that it did.
+//! Owns: the trait. Because: this is the only difference between the kernel, a stopped process, a core file and a test
+//! vector. Does not: say why a read failed; a walker only needs to know that it failed.
 
 /// Memory of the walked thread, in little-endian words of 8 bytes. Every read may fail; none may block.
 pub trait Memory {
-    /// Reads `words.len()` words at `address`, which need not be aligned. On failure the content is unspecified.
+    /// Reads `words.len()` words at `address`, which need not be aligned. On failure the content of `words` is
+    /// unspecified.
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool;
 
     /// The `N` words at `address`, in one access.
@@ -15,32 +16,34 @@ pub trait Memory {
         self.read_words(address, &mut words).then_some(words)
     }
 
-    /// Like [`Self::read_array`], of a stack that is walked towards higher addresses: an implementer may read ahead.
+    /// Like [`Self::read_array`], for a stack that is walked towards higher addresses: the implementation may read
+    /// ahead.
     #[inline(always)]
     fn read_stack<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         self.read_array(address)
     }
 
-    /// The word at `address` of a stack, if it was read ahead.
+    /// The word at `address` of a stack, if a read-ahead covers it.
     #[inline(always)]
     fn peek_stack(&self, _address: u64) -> Option<u64> {
         None
     }
 
-    /// Like [`Self::read_u64`], of a structure from which more will be asked for, at higher addresses: an implementer
-    /// may read ahead.
+    /// Like [`Self::read_u64`], for a structure whose later fields will be read next: the implementation may read
+    /// ahead.
     #[inline(always)]
     fn read_ahead(&self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }
 
-    /// Like [`Self::read_words`], of frames whose callers lie at lower addresses: an implementer may read more there.
+    /// Like [`Self::read_words`], for frames whose callers lie at lower addresses: the implementation may read further
+    /// below.
     #[inline(always)]
     fn read_below(&self, address: u64, words: &mut [u64]) -> bool {
         self.read_words(address, words)
     }
 
-    /// Like [`Self::read_below`], if it was read ahead.
+    /// Like [`Self::read_below`], but only if a read-ahead covers the words.
     #[inline(always)]
     fn peek_below(&self, _address: u64, _words: &mut [u64]) -> bool {
         false
@@ -52,9 +55,9 @@ pub trait Memory {
         self.read_array(address).map(|[word]| word)
     }
 
-    /// Like [`Self::read_u64`], of a word that stays as it is for as long as its `holder` lives, which is distinguished
-    /// from most others by this number: an implementer may trust what it read for a small part of the time since it
-    /// first did.
+    /// Like [`Self::read_u64`], for a word that is constant while its `holder` lives. The number `holder` distinguishes
+    /// it from most others. The implementation may cache the word for a small fraction of the time since its first
+    /// read.
     #[inline(always)]
     fn read_lasting(&self, address: u64, _holder: u64) -> Option<u64> {
         self.read_u64(address)

@@ -1,7 +1,7 @@
 //! One step of a Python walk: find the thread state, read a frame, decide whether it ends an evaluation run.
 //!
-//! Owns: how the fields of [`PythonLayout`] are used. Because: the same steps run in the kernel and in tests.
-//! Does not: know versions (they are data), names or lines (user space reads those from code objects).
+//! Owns: the use of the fields of [`PythonLayout`]. Because: the same steps run in the kernel and in tests.
+//! Does not: know versions (they are data), names or lines (user space reads them from code objects).
 
 use deepctx_common::python::{
     CODE_WORDS, NO_CFRAME, NO_FIELD, OWNED_BY_GENERATOR, PythonLayout, PythonProcess, TEXT_HASH, entry_rule,
@@ -10,25 +10,25 @@ use deepctx_common::python::{
 
 use crate::memory::Memory;
 
-/// Words read of a frame in one access: enough for `f_lasti` at 104 in CPython 3.8 and 3.9.
+/// Words read per frame in one access: enough for `f_lasti` at 104 in CPython 3.8 and 3.9.
 pub const FRAME_WORDS: usize = 14;
-/// Words read of a frame that holds a pointer to its instruction (3.11+): up to the entry mark.
+/// Words read per frame that holds an instruction pointer (3.11+): up to the entry mark.
 const POINTER_FRAME_WORDS: usize = 10;
-/// The instruction offset of a frame is not known.
+/// The instruction offset of a frame is unknown.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
-/// Distinguishes code objects at the same address; changes when the address is reused by another function.
+/// Distinguishes code objects at the same address; changes when another function reuses the address.
 ///
-/// Over the first `count` of the words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a
-/// version that no two code objects share (3.12+), or the addresses of its names and tables; these may all be used
-/// again, so that there what its name says is in it, as `name`. Same recipe on both sides: the kernel computes it from
-/// the frame, user space from the object it names.
+/// Covers the first `count` words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a version
+/// number that is unique per code object (3.12+), or the addresses of its names and tables. Those addresses can be
+/// reused, so for such versions the hash of the name is included, as `name`. Both sides use the same recipe: the kernel
+/// computes it from the frame, user space from the code object that the frame names.
 #[inline(always)]
 pub const fn code_checksum(words: &[u64; CODE_WORDS], count: u16, name: u64) -> u32 {
     named(parts_sum(words, count), name)
 }
 
-/// Over all but the name. In two lanes, since each step waits for the one before.
+/// Checksum of everything but the name, in two lanes, because each step depends on the previous one.
 #[inline(always)]
 const fn parts_sum(words: &[u64; CODE_WORDS], count: u16) -> u64 {
     const { assert!(CODE_WORDS.is_multiple_of(2)) };
@@ -58,7 +58,7 @@ const fn mixed(word: u64) -> u64 {
     product ^ product >> 29
 }
 
-/// The pointer in one slot, or 0 when it is unset or unreadable.
+/// The pointer in one slot, or 0 if it is unset or unreadable.
 #[inline(always)]
 fn slot_value<M: Memory>(memory: &M, thread_pointer: u64, kind: u8, parameter: i64) -> u64 {
     let low = parameter as u64 & 0xffff_ffff;
@@ -82,21 +82,21 @@ fn slot_value<M: Memory>(memory: &M, thread_pointer: u64, kind: u8, parameter: i
     memory.read_u64(address).unwrap_or(0)
 }
 
-/// The thread state that the thread uses now: it names the sub-interpreter that runs. 0 when there is none, as while
+/// The thread state that is attached now; it names the running sub-interpreter. 0 if there is none, for example while
 /// the GIL is released.
 #[inline(always)]
 pub fn attached_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonProcess) -> u64 {
     slot_value(memory, thread_pointer, process.attached_kind, process.attached)
 }
 
-/// The thread state that the thread got first, which stays when the GIL is released. 0 when it has none.
+/// The first thread state of the thread, which stays bound while the GIL is released. 0 if there is none.
 #[inline(always)]
 pub fn bound_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonProcess) -> u64 {
     slot_value(memory, thread_pointer, process.bound_kind, process.bound)
 }
 
-/// The `PyThreadState` of the thread: the attached one when there is one that is its own, else the bound one. 0 when
-/// the thread has none.
+/// The thread's `PyThreadState`: the attached one if it exists and belongs to this thread, otherwise the bound one. 0
+/// if the thread has none.
 #[inline(always)]
 pub fn thread_state<M: Memory>(
     memory: &M,
@@ -111,7 +111,7 @@ pub fn thread_state<M: Memory>(
     bound_state(memory, thread_pointer, process)
 }
 
-/// True when the state's `thread_id` is this thread's `pthread_self`, which is the thread pointer in glibc and musl.
+/// True if the state's `thread_id` is this thread's `pthread_self`, which equals the thread pointer in glibc and musl.
 #[inline(always)]
 pub fn belongs_to_thread<M: Memory>(
     memory: &M,
@@ -119,24 +119,24 @@ pub fn belongs_to_thread<M: Memory>(
     thread_pointer: u64,
     layout: &PythonLayout,
 ) -> bool {
-    // What comes next is where its chain begins, which stands before this.
+    // The next read is the head of the chain, which precedes this field: read ahead from there.
     let _ = memory.read_ahead(state.wrapping_add(u64::from(layout.tstate_frame)));
     memory.read_ahead(state.wrapping_add(u64::from(layout.tstate_thread_id))) == Some(thread_pointer)
 }
 
-/// Where the chain of frames of a thread state begins.
+/// Head of the frame chain of a thread state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// The innermost frame; 0 when the state runs nothing.
+    /// The innermost frame; 0 if the state runs nothing.
     pub frame: u64,
-    /// Address of the `_PyCFrame` that names it (3.11, 3.12): it lies in the native frame of the evaluation that the
-    /// innermost frames belong to. Else 0.
+    /// Address of the `_PyCFrame` that points to it (3.11, 3.12), in the native frame of the evaluation to which the
+    /// innermost frames belong. Otherwise 0.
     pub cframe: u64,
-    /// The frame that the `_PyCFrame` before it names: where the chain goes on behind this evaluation. Else 0.
+    /// The frame that the previous `_PyCFrame` points to: the chain continues there after this evaluation. Otherwise 0.
     pub outer: u64,
 }
 
-/// The chain of a thread state. `None` when it cannot be read.
+/// The chain of a thread state; `None` if it cannot be read.
 #[inline(always)]
 pub fn chain<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option<Chain> {
     let first = memory.read_ahead(state.wrapping_add(u64::from(layout.tstate_frame)))?;
@@ -146,33 +146,33 @@ pub fn chain<M: Memory>(memory: &M, state: u64, layout: &PythonLayout) -> Option
     chain_of_cframe(memory, first, layout)
 }
 
-/// The chain that the `_PyCFrame` at this address names. `None` when it cannot be read.
+/// The chain that the `_PyCFrame` at this address points to; `None` if it cannot be read.
 #[inline(always)]
 pub fn chain_of_cframe<M: Memory>(memory: &M, cframe: u64, layout: &PythonLayout) -> Option<Chain> {
     let field = u64::from(layout.cframe_current_frame);
     let at = cframe.wrapping_add(field);
-    // It lies in a native frame, which was often read already.
+    // The structure lies in a native frame, which often has been read already.
     let near = [memory.peek_stack(at), memory.peek_stack(at.wrapping_add(8))];
     let [frame, previous] = match near {
         [Some(frame), Some(previous)] => [frame, previous],
         _ => memory.read_array(at)?,
     };
-    // One that is not filled yet may name anything.
+    // A `_PyCFrame` that is not filled in yet may point anywhere.
     let outer = previous.wrapping_add(field);
     let outer = match previous {
         0 => 0,
-        // The outermost lies in the thread's state, of which this much was read.
+        // The outermost one lies in the thread state, which the read-ahead covers.
         _ => memory.peek_stack(outer).or_else(|| memory.read_ahead(outer)).unwrap_or(0),
     };
     Some(Chain { frame, cframe, outer })
 }
 
-/// What one frame said.
+/// The content of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Address of the code object; 0 when the frame is a sentinel that must not be shown.
+    /// Address of the code object; 0 for a sentinel, which is not emitted.
     pub code: u64,
-    /// The next frame outwards; 0 at the end.
+    /// The next frame outwards; 0 at the end of the chain.
     pub previous: u64,
     /// Offset in bytes into the bytecode, or [`NO_INSTRUCTION`].
     pub instruction: u32,
@@ -180,15 +180,15 @@ pub struct Frame {
     pub checksum: u32,
     /// The frame ends the run of its native evaluation frame.
     pub entry: bool,
-    /// The frame belongs to a coroutine or generator; false unless the layout asks.
+    /// The frame belongs to a coroutine or generator; always false if the layout does not request this.
     pub coroutine: bool,
 }
 
 /// The word at a byte offset that is a multiple of 8; 0 beyond the end.
 #[inline(always)]
 fn u64_at<const N: usize>(words: &[u64; N], offset: u16) -> u64 {
-    // The kernel's verifier must see the bound on the very register that is used; the compiler would rather compare
-    // the offset and shift it another time.
+    // The kernel's verifier needs the bound on the register that is used as index; otherwise the compiler compares the
+    // offset and shifts it again.
     let index = core::hint::black_box((offset >> 3) as usize);
     if index < N { words[index] } else { 0 }
 }
@@ -205,7 +205,7 @@ fn u8_at<const N: usize>(words: &[u64; N], offset: u16) -> u8 {
     (u64_at(words, offset) >> ((offset & 7) * 8)) as u8
 }
 
-/// Buffers of [`read_frame`], outside the (512-byte) stack of a kernel program.
+/// Buffers of [`read_frame`], kept off the 512-byte stack of a kernel program.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Buffers {
@@ -213,37 +213,37 @@ pub struct Buffers {
     pub frame: [u64; FRAME_WORDS],
     /// Its code object.
     pub code: [u64; CODE_WORDS],
-    /// Code objects of this walk.
+    /// Code objects seen in this walk.
     pub seen: [SeenCode; SEEN_CODES],
-    /// Number of the walk; grows with each.
+    /// Number of the walk; incremented for each.
     pub walk: u64,
 }
 
-/// Code objects that one walk remembers: modules that call modules run the same few functions again and again.
+/// Number of code objects that a walk remembers: nested modules run the same few functions repeatedly.
 const SEEN_CODES: usize = 16;
 
-/// A code object that a frame of this walk runs. The frame keeps it alive, so that its address means it until the walk
-/// is over, and not longer.
+/// A code object run by a frame of this walk. That frame keeps it alive, so its address is valid until the end of the
+/// walk, and no longer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SeenCode {
-    /// Its address.
+    /// Address of the code object.
     code: u64,
-    /// The walk that saw it.
+    /// Number of the walk that saw it.
     walk: u64,
     /// Its [`code_checksum`].
     checksum: u64,
 }
 
 impl Buffers {
-    /// Forgets the code objects of the last walk.
+    /// Forgets the code objects of the previous walk.
     #[inline(always)]
     pub fn begin(&mut self) {
         self.walk = self.walk.wrapping_add(1);
     }
 }
 
-/// Reads the frame at `address`; `None` when it or its code object cannot be read.
+/// Reads the frame at `address`; `None` if the frame or its code object cannot be read.
 #[inline(always)]
 pub fn read_frame<M: Memory>(
     memory: &M,
@@ -251,7 +251,7 @@ pub fn read_frame<M: Memory>(
     layout: &PythonLayout,
     buffers: &mut Buffers,
 ) -> Option<Frame> {
-    // The smallest frame since 3.11 ends where the fields do, perhaps at the end of mapped memory.
+    // The smallest frame since 3.11 ends with these fields, possibly at the end of mapped memory.
     let read = if layout.instruction_kind == instruction_kind::POINTER {
         memory.read_below(address, &mut buffers.frame[..POINTER_FRAME_WORDS])
     } else {
@@ -263,7 +263,7 @@ pub fn read_frame<M: Memory>(
     what_is_read(memory, layout, buffers)
 }
 
-/// The frame at `address`, if it was read ahead, is within an evaluation and nothing is special about it.
+/// The frame at `address`, if a read-ahead covers it and it is an ordinary frame within a run.
 #[inline(always)]
 pub(crate) fn peek_frame<M: Memory>(
     memory: &M,
@@ -286,7 +286,7 @@ fn is_marked(layout: &PythonLayout, buffers: &Buffers) -> bool {
     u8_at(&buffers.frame, layout.frame_entry_mark) == layout.entry_value
 }
 
-/// What the frame in the buffer says.
+/// Decodes the frame in the buffer.
 #[inline(always)]
 fn what_is_read<M: Memory>(memory: &M, layout: &PythonLayout, buffers: &mut Buffers) -> Option<Frame> {
     let mut frame = Frame { previous: u64_at(&buffers.frame, layout.frame_previous), ..Frame::default() };
@@ -314,7 +314,7 @@ fn what_is_read<M: Memory>(memory: &M, layout: &PythonLayout, buffers: &mut Buff
         _ => {
             let at = u64_at(&buffers.frame, layout.frame_instruction);
             match bytecode(memory, code, layout, &buffers.frame).map(|start| at.wrapping_sub(start) as i64) {
-                // -2 in a frame that has not begun to run.
+                // -2 in a frame that has not started to run.
                 Some(offset) if offset == i64::from(offset as i32) => offset as u32,
                 _ => NO_INSTRUCTION,
             }
@@ -323,7 +323,7 @@ fn what_is_read<M: Memory>(memory: &M, layout: &PythonLayout, buffers: &mut Buff
     Some(frame)
 }
 
-/// Where the bytecode begins that the frame runs. Without a GIL each thread may have a copy of its own (3.14+).
+/// Start of the bytecode that the frame runs. In free-threaded builds each thread may have its own copy (3.14+).
 #[inline(always)]
 fn bytecode<M: Memory>(
     memory: &M,
@@ -336,7 +336,7 @@ fn bytecode<M: Memory>(
         return Some(own);
     }
     let index = u32_at(frame, layout.frame_tlbc_index);
-    // The first entry of the array is the code object's own.
+    // The first entry of the array is the code object's own bytecode.
     if index == 0 {
         return Some(own);
     }

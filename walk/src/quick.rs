@@ -1,9 +1,10 @@
-//! The quick steps: an ordinary frame whose mapping, rule and stack words are all at hand; one of Python whose words
-//! are.
+//! The quick steps: an ordinary native frame whose mapping, rule and stack words are cached, and an ordinary Python
+//! frame whose words are.
 //!
-//! Owns: the one path that most frames take. Because: it is so short that a loop over it is cheap to verify and to run,
-//! where a call of the whole step costs as much as a frame. Does not: decide anything: whatever is unusual is left, as
-//! it was, to [`crate::interleave`], whose steps do the same for these frames (a property test says so).
+//! Owns: the fast path that most frames take. Because: it is short, so a loop over it is cheap to verify and to run,
+//! whereas a call of the full step costs as much as a frame. Does not: decide anything. It leaves unusual frames
+//! unchanged to [`crate::interleave`], whose steps give the same result for ordinary ones (a property test checks
+//! this).
 
 use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::{USER_WORDS_MAX, word};
@@ -13,8 +14,8 @@ use crate::state::{PYTHON_FRAMES_MAX, PYTHON_READS_MAX, Tables, Walk, phase};
 use crate::words::Words;
 use crate::{python, short, unwind_row};
 
-/// Emits the current native frame and steps to its caller, if that takes no search and no read; else changes nothing
-/// and gives false.
+/// Emits the current native frame and steps to its caller, if that takes no search and no read. Otherwise changes
+/// nothing and returns false.
 #[inline(always)]
 pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> bool {
     let pc = walk.registers.lookup_pc();
@@ -36,8 +37,8 @@ pub fn native_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     true
 }
 
-/// Emits the next Python frame, if that is one among others of the run at hand, and is at hand itself; else changes
-/// nothing and gives false.
+/// Emits the next Python frame, if it is an ordinary frame of the current run and a read-ahead covers it. Otherwise
+/// changes nothing and returns false.
 #[inline(always)]
 pub fn python_step<E: Memory, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> bool {
     let room = (USER_WORDS_MAX as u32 - 2) >= walk.words.wrapping_sub(walk.words_begin);

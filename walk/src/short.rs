@@ -1,10 +1,9 @@
-//! The short walk: native frames for the sake of operators alone.
+//! The short walk: native frames only as far as operators need them.
 //!
-//! Owns: where such a walk leaves native frames, and what it says of those that it leaves out. Because: operators that
-//! run now stand between the leaf and the first evaluation of Python; all Python frames are found from there on by the
-//! interpreter's own chain, and the native frames between and below them (most of a deep stack's) cost a step each to
-//! say nothing more. Does not: leave out what it cannot do without: where the chain is unknown, native frames are
-//! walked as ever.
+//! Owns: where such a walk stops walking native frames, and how it reports the omission. Because: operators that run
+//! now are between the leaf and the first Python evaluation frame. From there on the interpreter's own chain gives all
+//! Python frames; the native frames between and below them, most of a deep stack, would cost a step each without adding
+//! information. Does not: omit frames that it needs: if the chain is unknown, native frames are walked as usual.
 //!
 //! ```text
 //!  native, leaf first                        Python, innermost first
@@ -16,8 +15,8 @@
 //!   PyObject_Call, at::_ops::… (not seen)     callback()*
 //! ```
 //!
-//! Since 3.11 the chain shows where one evaluation ends and the next one out begins: there stands the gap. Before, each
-//! function has an evaluation of its own, and no gap is reported but that of the whole stack ([`WalkEnd::LeftOut`]).
+//! Since 3.11 the chain shows where one evaluation ends and the next one out begins: the gap is placed there. Before
+//! 3.11 each function has its own evaluation, and the only report is the end of the whole walk ([`WalkEnd::LeftOut`]).
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::python::entry_rule;
@@ -28,10 +27,12 @@ use crate::words::Words;
 
 pub use crate::state::short as state;
 
-/// The run of the evaluation at hand is over: goes on in the interpreter's chain, if that is all that is wanted.
+/// Called at the end of the run of the current evaluation: continues on the interpreter's chain, if native frames are
+/// not needed.
 #[inline(always)]
 pub(crate) fn goes_on_in_chain(walk: &mut Walk) -> bool {
-    // Without a chain, native frames are all there is; and the evaluation that its beginning hangs on is found by them.
+    // Without a chain, native frames are all there is. With `cframe_depth` set, native frames locate the evaluation at
+    // which the chain begins.
     if walk.short == state::WHOLE || walk.state == 0 || walk.cframe_depth != 0 {
         return false;
     }
@@ -41,13 +42,14 @@ pub(crate) fn goes_on_in_chain(walk: &mut Walk) -> bool {
     true
 }
 
-/// The chain may go on in that of another thread state (up to 3.11).
+/// The chain may continue in that of another thread state (up to 3.11).
 #[inline(always)]
 pub(crate) fn may_go_on(walk: &Walk) -> bool {
     walk.short >= state::IN_CHAIN && walk.layout.entry_rule != entry_rule::SENTINEL
 }
 
-/// The last frame of an evaluation was read, or frames were taken back and with them, perhaps, what stood before them.
+/// Called after the last frame of an evaluation was read, or after frames were discarded, perhaps together with the gap
+/// before them.
 #[inline(always)]
 pub(crate) fn left_evaluation(walk: &mut Walk) {
     if walk.short == state::IN_CHAIN {
@@ -55,7 +57,7 @@ pub(crate) fn left_evaluation(walk: &mut Walk) {
     }
 }
 
-/// A Python frame comes next: says what was left out before it.
+/// Called before a Python frame is emitted: reports the native frames omitted before it.
 #[inline(always)]
 pub(crate) fn mark<W: Words>(walk: &mut Walk, words: &mut W) {
     if walk.short != state::LEFT_OUT {

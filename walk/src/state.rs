@@ -1,7 +1,7 @@
 //! The state of a walk.
 //!
-//! Owns: what a walk knows between two steps, where it is in its phases, and what it emits. Because: it is plain data
-//! that lives in a scratch map in the kernel, and each kind of step needs it. Does not: take a step.
+//! Owns: the data that a walk carries from one step to the next: phase, registers, output. Because: it is plain data in
+//! a scratch map in the kernel, and every kind of step needs it. Does not: take a step.
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
@@ -14,47 +14,48 @@ use crate::python::Buffers;
 use crate::unwind_row::{self, Registers};
 use crate::words::Words;
 
-/// Most steps of one walk: a frame each, one more per evaluation frame that opens a Python run.
+/// Limit on steps per walk: one per frame, plus one per evaluation frame that opens a Python run.
 pub const STEPS_MAX: u32 = 2048;
-/// Most Python frames of one walk: CPython's own recursion limit is 1000.
+/// Limit on Python frames per walk: CPython's own recursion limit is 1000.
 pub const PYTHON_FRAMES_MAX: u32 = 1024;
 
-/// Most frames read in one walk: each evaluation frame since 3.12 has one that is not shown.
+/// Limit on interpreter frames read per walk: since 3.12 each evaluation has one frame that is not emitted.
 pub const PYTHON_READS_MAX: u32 = 2 * PYTHON_FRAMES_MAX;
 
-/// Where unwind rules come from.
+/// Source of unwind rules.
 pub trait Tables {
-    /// Puts the mapping that holds `pc` into `walk.mapping` and its executable into `walk.executable`.
+    /// Stores the mapping that holds `pc` in `walk.mapping` and its executable in `walk.executable`.
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd>;
-    /// Puts the rule for `svma` in `walk.executable` into `walk.rule`.
+    /// Stores the rule for `svma` in `walk.executable` in `walk.rule`.
     fn find_rule(&self, walk: &mut Walk, svma: u64) -> Result<(), WalkEnd>;
-    /// Puts the rule for `svma` into `walk.rule`, if it is the one that stands at `walk.cursor`; moves nothing.
+    /// Stores the rule for `svma` in `walk.rule`, if it is the cached rule at `walk.cursor`; does not move the cursor.
     fn next_rule(&self, _walk: &mut Walk, _svma: u64) -> bool {
         false
     }
-    /// A PC that is in no mapping may be there because of a probe (`uprobe`): in the place of a return address, or in a
-    /// copy of the probed instruction. Then it puts the real one, and what goes with it, into `walk.registers`.
+    /// Undoes the effect of a uprobe on a PC that is in no mapping: the PC may be the trampoline that replaced a return
+    /// address, or in the out-of-line copy of the probed instruction. Stores the real PC, and the registers that go
+    /// with it, in `walk.registers`.
     fn put_back(&self, _walk: &mut Walk) -> bool {
         false
     }
-    /// Steps to the caller by a rule of which there are few ([`unwind_row::rare_step`]). An implementer may keep it
-    /// apart from other steps.
+    /// Steps to the caller by a rare kind of rule ([`unwind_row::rare_step`]). The implementation may keep this
+    /// separate from other steps.
     fn rare_step(&self, walk: &mut Walk) -> Result<(), WalkEnd>
     where
         Self: Memory + Sized,
     {
         unwind_row::rare_step(&mut walk.registers, &walk.rule, self)
     }
-    /// Puts the layout of `walk.process.python` into `walk.layout`.
+    /// Stores the layout of `walk.process.python` in `walk.layout`.
     fn find_layout(&self, walk: &mut Walk) -> bool;
 }
 
-/// May the walk go on?
+/// Whether the walk continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Call the step that [`Walk::phase`] names.
     Continue,
-    /// The walk is over; its ends are set.
+    /// The walk is over; its end reasons are set.
     Stop,
 }
 
@@ -64,11 +65,11 @@ pub mod phase {
     pub const NATIVE: u32 = 0;
     /// Next: [`crate::interleave::python_step`].
     pub const PYTHON: u32 = 1;
-    /// Next: [`crate::interleave::python_step`], and there is no native walk to return to.
+    /// Next: [`crate::interleave::python_step`], with no native walk to return to.
     pub const PYTHON_REST: u32 = 2;
-    /// Next: [`crate::interleave::python_step`] on what is left of the chain when the native walk has reached its end.
+    /// Next: [`crate::interleave::python_step`], on the rest of the chain after the native walk is complete.
     pub const PYTHON_TAIL: u32 = 3;
-    /// Next: [`crate::interleave::python_step`], which looks for the evaluation that called generated code.
+    /// Next: [`crate::interleave::python_step`], which searches for the evaluation frame that called generated code.
     pub const GENERATED: u32 = 4;
 }
 
@@ -76,11 +77,11 @@ pub mod phase {
 pub mod short {
     /// All native frames are walked.
     pub const WHOLE: u32 = 0;
-    /// They are walked to the first evaluation of Python.
+    /// Native frames are walked up to the first Python evaluation frame.
     pub const SHORT: u32 = 1;
-    /// That was reached: Python frames come one after the other.
+    /// That frame was reached: only Python frames are emitted from here on.
     pub const IN_CHAIN: u32 = 2;
-    /// The same, and native frames were left out behind the last one.
+    /// Like [`IN_CHAIN`], and native frames were omitted after the last Python frame.
     pub const LEFT_OUT: u32 = 3;
 }
 
@@ -92,82 +93,83 @@ pub struct Walk {
     pub registers: Registers,
     /// The process, copied when the walk began.
     pub process: Process,
-    /// The mapping that holds the current PC; an empty range before the first look-up.
+    /// The mapping that holds the current PC; an empty range before the first lookup.
     pub mapping: Mapping,
     /// Its executable.
     pub executable: Executable,
-    /// Which scratch slot this is, for whoever keeps more beside it.
+    /// Index of the scratch slot, for data kept beside it.
     pub slot: u64,
-    /// Where whoever keeps rules looks first for the next one; nobody else's.
+    /// Position in the rule cache at which the next rule is looked up first. [`Tables`] sets it; a quick step advances
+    /// it.
     pub cursor: u64,
     /// The rule of the current PC.
     pub rule: Rule,
     /// Layout of the interpreter.
     pub layout: PythonLayout,
-    /// The function whose calls tell what they are made on; set before the walk begins.
+    /// The function whose calls report their object; set before the walk begins.
     pub called: CalledFunction,
     /// Buffers for reading interpreter structures.
     pub buffers: Buffers,
-    /// Thread pointer (fsbase) of the thread.
+    /// Thread pointer of the thread (fsbase on x86-64, tpidr_el0 on aarch64).
     pub thread_pointer: u64,
-    /// The next Python frame; 0 when there is none.
+    /// The next Python frame; 0 if there is none.
     pub python_cursor: u64,
-    /// Where the run began that is being emitted.
+    /// First Python frame of the current run.
     pub run_cursor: u64,
-    /// Stack pointer of the native frame whose run is being emitted.
+    /// Stack pointer of the native frame of the current run.
     pub run_sp: u64,
-    /// Where that frame ends: the stack pointer of its caller.
+    /// End of that frame: the stack pointer of its caller.
     pub run_cfa: u64,
-    /// The word of that frame, which comes behind the run.
+    /// Word of that frame, emitted after the run.
     pub run_word: u64,
     /// [`crate::python::Chain::cframe`] until the first run of the chain is paired, then 0.
     pub cframe: u64,
-    /// [`crate::python::Chain::outer`] of the same.
+    /// [`crate::python::Chain::outer`] of the same chain.
     pub outer: u64,
-    /// How far below its caller's stack pointer an evaluation keeps its `_PyCFrame`, when the next is to be found by
-    /// that; else 0.
+    /// Distance of the `_PyCFrame` of an evaluation below its caller's stack pointer, if the next one is to be found by
+    /// it; otherwise 0.
     pub cframe_depth: u64,
-    /// The last frame that was emitted, if it belongs to a coroutine; else 0.
+    /// The last emitted Python frame, if it belongs to a coroutine; otherwise 0.
     pub coroutine: u64,
-    /// The same when the run began.
+    /// Value of `coroutine` at the beginning of the run.
     pub run_coroutine: u64,
-    /// The frame at which the sentinel of the evaluation that called generated code is looked for.
+    /// Current frame in the search for the sentinel of the evaluation that called generated code.
     pub peeked: u64,
     /// The thread state whose chain is walked.
     pub state: u64,
-    /// PC where the native walk stopped, or in code that was in no known mapping and was left all the same; else 0.
+    /// PC at which the native walk stopped, or a PC in no known mapping past which the walk went on; otherwise 0.
     pub stop_pc: u64,
     /// One of [`phase`].
     pub phase: u32,
-    /// 1 once the thread state was looked up.
+    /// 1 after the lookup of the thread state.
     pub python_started: u32,
-    /// 1 + how the native walk ends behind the run, as a number; 0 when it goes on.
+    /// 1 + the number of the end of the native walk after the run; 0 if it continues.
     pub run_end: u32,
-    /// Most native frames.
+    /// Limit on native frames.
     pub frames_max: u32,
     /// Native frames so far.
     pub native_frames: u32,
     /// Python frames so far.
     pub python_frames: u32,
-    /// Frames of the interpreter read so far, those that are not shown included.
+    /// Interpreter frames read so far, including those that are not emitted.
     pub python_reads: u32,
-    /// Words when the run began.
+    /// Value of `words` at the beginning of the run.
     pub run_words: u32,
-    /// Python frames when the run began.
+    /// Value of `python_frames` at the beginning of the run.
     pub run_frames: u32,
     /// 1 from the first frame of a run to its entry frame.
     pub run_open: u32,
-    /// Native evaluation frames met.
+    /// Native evaluation frames seen.
     pub evaluations: u32,
-    /// 1 once the thread's other state was looked at.
+    /// 1 after the thread's other state was tried.
     pub other_tried: u32,
-    /// 1 while the evaluation that called the generated code at hand is known not to be found.
+    /// 1 after the search for the evaluation frame that called the current generated code has failed.
     pub generated_tried: u32,
     /// One of [`short`].
     pub short: u32,
-    /// First word of this walk in `words` (kernel words stand before it).
+    /// Index of the first word of this walk (kernel words precede it).
     pub words_begin: u32,
-    /// Words so far, those before `words_begin` included.
+    /// Number of words so far, including those before `words_begin`.
     pub words: u32,
     /// [`WalkEnd`] as a number.
     pub native_end: u32,
@@ -176,10 +178,10 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Ready to walk `registers` of a thread of `process`; words go behind the first `words_begin` ones.
+    /// Prepares a walk from `registers` in `process`; its words follow the first `words_begin` ones.
     #[inline(always)]
     pub fn begin(&mut self, words_begin: u32, frames_max: u32) {
-        // Of zeros that it knows the compiler makes calls of `memset`, which sets byte after byte.
+        // For constant zeros the compiler would emit calls of `memset`, which stores byte by byte.
         let (none, no) = core::hint::black_box((0_u64, 0_u32));
         self.mapping.begin = none;
         self.mapping.end = none;
@@ -238,7 +240,7 @@ impl Walk {
         stored
     }
 
-    /// Ends the native walk. Python frames that were not reached are still worth having, behind a labelled gap.
+    /// Ends the native walk. Python frames that were not reached still follow, after a labelled gap.
     #[inline(always)]
     pub(crate) fn end_native<W: Words>(&mut self, words: &mut W, end: WalkEnd) -> Flow {
         self.native_end = end as u32;
@@ -264,7 +266,7 @@ impl Walk {
         Flow::Continue
     }
 
-    /// What follows is taken back if it turns out not to belong here.
+    /// Marks the beginning of a run, so that the words that follow can be discarded if they do not belong here.
     #[inline(always)]
     pub(crate) fn begin_run(&mut self) {
         self.run_words = self.words;
@@ -273,7 +275,7 @@ impl Walk {
         self.run_open = 0;
     }
 
-    /// Notes how the Python walk ended, as the number of a [`PythonEnd`]; the first reason counts.
+    /// Records how the Python walk ended, as the number of a [`PythonEnd`]; the first reason wins.
     #[inline(always)]
     pub(crate) fn note_python(&mut self, end: u32) {
         if self.python_end == PythonEnd::Complete as u32 {
@@ -281,21 +283,23 @@ impl Walk {
         }
     }
 
-    /// Labels the place where Python frames are missing, with the number of a [`PythonEnd`].
+    /// Emits a gap where Python frames are missing, with the number of a [`PythonEnd`].
     #[inline(always)]
     pub(crate) fn push_python_gap<W: Words>(&mut self, words: &mut W, end: u32) {
         self.push(words, word::tagged(word::GAP, word::PYTHON_GAP | u64::from(end)));
     }
 
-    /// The native evaluation frame at hand has no Python frames. The innermost may be just beginning or ending.
+    /// The current native evaluation frame has no Python frames. For the innermost this is normal: it may be just
+    /// starting or returning.
     #[inline(always)]
     pub(crate) fn without_run<W: Words>(&mut self, words: &mut W) {
         let end = if self.layout.entry_rule == entry_rule::ONE_PER_EVAL {
-            // Then each run stands where the chain has it, and there is none to be moved.
+            // In a short walk each run is emitted in the order of the chain, so no run needs to be moved.
             if self.short != short::WHOLE {
                 return;
             }
-            // Nothing says which run is whose: it is the innermost evaluations that lack theirs, not these.
+            // No address pairs runs with evaluation frames here: the innermost evaluation frames lack their runs, not
+            // this one.
             if self.run_frames + 1 < self.evaluations {
                 self.note_python(PythonEnd::ChainShort as u32);
             }
@@ -309,8 +313,8 @@ impl Walk {
         self.push_python_gap(words, end as u32);
     }
 
-    /// The mapping at hand may hold code that the interpreter generated and that cannot be unwound by itself: rows that
-    /// were derived for it are guesses.
+    /// The current mapping may hold interpreter-generated code that cannot be unwound by itself: rows derived for it
+    /// are guesses.
     #[inline(always)]
     pub(crate) fn in_generated_code(&self) -> bool {
         self.process.python.resume != 0 && self.mapping.flags & executable_flag::ANONYMOUS != 0

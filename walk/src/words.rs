@@ -1,9 +1,9 @@
-//! Where the words of a walk go.
+//! The output of a walk.
 //!
-//! Owns: the trait, and a plain buffer. Because: in the kernel it is the record itself. Does not: know what a word
-//! means.
+//! Owns: the trait, and a plain buffer. Because: in the kernel the output is the record itself. Does not: know the
+//! meaning of a word.
 
-/// Where the words of a walk go. Outside [`crate::interleave::Walk`], since in the kernel it is the record itself.
+/// The output of a walk. Not part of [`crate::interleave::Walk`], because in the kernel it is the record itself.
 pub trait Words {
     /// Stores `word` at `index`; false when there is no room.
     fn put(&mut self, index: u32, word: u64) -> bool;

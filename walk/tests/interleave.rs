@@ -1,4 +1,4 @@
-//! Whole walks over a made-up process: native frames by rules, Python frames spliced in, every end labelled.
+//! Whole walks over a synthetic process: native frames by rules, Python frames spliced in, every end labelled.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -129,7 +129,7 @@ fn evaluation_not_yet_linked_to_the_chain_takes_no_frames() {
     let expect = "!102 330 py:7000@6 120 340 py:7200@6 130 f10 | complete complete";
     check_at(EVAL[0] + 2, "3.12 and later: the sentinel is further out", &three, expect);
 
-    // Up to 3.10 nothing says so here: a mark is left where the frames run out.
+    // Up to 3.10 no address shows this: a gap is reported where the Python frames run out.
     let one = with_python(
         world_from(EVAL[0] + 2, &returns),
         entry_rule::ONE_PER_EVAL,
@@ -143,7 +143,7 @@ fn evaluation_not_yet_linked_to_the_chain_takes_no_frames() {
 #[test]
 fn frames_of_an_unrecognised_evaluation_go_to_the_next() {
     let made = world(&[TEXT + 0x330, TEXT + 0x120, TEXT + 0xf10]);
-    // The inner sentinel lies where no known evaluation is.
+    // The inner sentinel lies outside every known evaluation frame.
     let stack = [STACK - 0x80, made.evaluations[0]];
     let frames = [(0x7000, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];
     let missed = hung_at(made, entry_rule::SENTINEL, 3, &frames, &stack);
@@ -193,7 +193,7 @@ fn generated_code_is_unwound_through_the_sentinel_of_its_caller() {
     check("by the stack pointer", &made, true, whole);
     let (mut by_fp, fp) = (made.clone(), 0x20);
     by_fp.resume = (0x20, fp);
-    // As if the frame pointer stood so far above the sentinel, and the caller's stack 16 bytes above that.
+    // The frame pointer is that far above the sentinel, and the caller's stack begins 16 bytes above the frame pointer.
     let rule = Rule { cfa: rule_kind::FP, cfa_offset: (EVAL_FRAME - 0x10) as i32 - fp, ..ONE_WORD };
     by_fp.rules.insert(EVAL[0] + 0x1f, rule);
     by_fp.rules.insert(EVAL[0] + 0x20, Rule { cfa_offset: EVAL_FRAME as i32, ..ONE_WORD });
@@ -203,8 +203,8 @@ fn generated_code_is_unwound_through_the_sentinel_of_its_caller() {
     check("no chain to look in", &far, true, "!10 2010 gap:frame-pointer-end | frame-pointer-end complete");
 }
 
-// Where a call puts its return address onto the stack; what it is found by is only read off such machines'
-// instructions.
+// x86-64 only: a call pushes its return address, and user space derives `entered` only from instructions of that
+// machine.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn generated_code_preserving_fp_is_unwound_through_its_entry_function() {
@@ -216,7 +216,7 @@ fn generated_code_preserving_fp_is_unwound_through_its_entry_function() {
     made.entered = 0x30;
     let broken = "!10 2010 gap:frame-pointer-end py:7000@6 py:7100@6 py:7200@6 | frame-pointer-end complete";
     check("another's frame pointer", &made, true, broken);
-    // The return address into that function is the second word of this stack.
+    // The second word of this stack is the return address into that function.
     made.frame_pointer = STACK + 8 + 0x30;
     let whole = "!10 2010 420 py:7000@6 py:7100@6 110 330 py:7200@6 110 f10 | complete complete";
     check("the function's frame pointer", &made, true, whole);
@@ -229,7 +229,7 @@ fn generated_code_preserving_fp_is_unwound_through_its_entry_function() {
     new.memory.insert(STACK + 8, TEXT + 0x10);
     let unknown = "!10 2010 gap:no-mapping py:7000@6 py:7100@6 py:7200@6 | no-mapping complete";
     check("in none, and not entered by that function", &new, true, unknown);
-    // That of a caller before it, whose frame is further in.
+    // The frame pointer of an earlier caller, whose frame is further in.
     made.entered = 0x40;
     made.memory.insert(STACK - 8, entering);
     check("below the stack pointer", &made, true, broken);
@@ -270,7 +270,7 @@ fn a_structure_that_is_not_filled_yet_is_not_believed() {
     let returns = [TEXT + 0x330, TEXT + 0x120, TEXT + 0x340, TEXT + 0x130, TEXT + 0xf10];
     let expect = "!102 330 py:7000@6 120 340 py:7100@6 130 f10 | complete complete";
     let frames = [(0x7000, 1), (0x7100, 1)];
-    // Rubbish; frames of another call; frames that look right and are the wrong ones.
+    // Garbage; frames of another call; frames that look right but are the wrong ones; zeros.
     let outermost = world_from(EVAL[0] + 2, &returns).evaluations[2] + 0x20;
     for left_over in [[0x1234, 0x5678], [0x6000_0000 + 112, 0], [0x6000_0000 + 112, outermost], [0, 0]] {
         let made = with_cframes(world_from(EVAL[0] + 2, &returns), &frames, Some(left_over));
@@ -309,12 +309,12 @@ fn frame_pointers_unwind_code_without_rows_where_permitted() {
 
 #[test]
 fn a_frame_pointer_among_rows_must_prove_itself() {
-    // The frame of the code without rows, and the frame pointer that it saved, further out.
+    // The frame of the code without rows, and the frame pointer that it saved, which is further out.
     let (frame, outer) = (STACK + 0x20, STACK + 0x80);
     let check = |input: &str, at: u64, saved: u64, caller: u64, expect: &str| {
         let mut made = world(&[]);
         made.rules.insert(TEXT, Rule::default());
-        // By the frame pointer, too: on aarch64 the step leaves the stack pointer unknown.
+        // Also steps by the frame pointer: on aarch64 the previous step leaves the stack pointer unknown.
         made.rules.insert(TEXT + 0x100, ONE_WORD);
         made.rules.insert(TEXT + 0x310, Rule { cfa: rule_kind::FP, cfa_offset: 16, ..ONE_WORD });
         made.frame_pointer = at;
@@ -357,7 +357,7 @@ proptest! {
         made.called = CalledFunction { code: frames.first().map_or(0, |frame| frame.0), frame_locals, object_type: 8 };
         let (words, ..) = walk(&made, pc, true);
         prop_assert!(words.len() <= USER_WORDS_MAX);
-        // Every Python word, and every object, has its second half.
+        // `text` checks that every Python word and every object word has its second word.
         text(&words);
     }
 }

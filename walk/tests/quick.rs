@@ -1,4 +1,4 @@
-//! The quick step does what the whole step does, or nothing.
+//! A quick step gives the same result as a full step, or changes nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const STACK: u64 = 0x7ffc_0000_0000;
 const TEXT: u64 = 0x40_0000;
 
-/// One rule for all code, a stack that is read ahead as a whole.
+/// One rule for all code, and a stack that is read ahead as a whole.
 struct World {
     stack: Vec<u8>,
     rule: Rule,
@@ -66,7 +66,7 @@ fn mapping() -> Mapping {
 }
 
 fn walk(registers: Registers, eval: bool) -> Walk {
-    // SAFETY: a walk is plain data; all zeros is a value of it.
+    // SAFETY: a walk is plain data; all zeros is a valid value.
     let mut walk: Walk = unsafe { std::mem::zeroed() };
     walk.registers = registers;
     walk.process.python =
@@ -78,7 +78,7 @@ fn walk(registers: Registers, eval: bool) -> Walk {
     walk
 }
 
-/// What a step may change.
+/// State that a step may change.
 fn state(walk: &Walk) -> (Registers, u32, u32, u32) {
     (walk.registers, walk.native_frames, walk.words, walk.phase)
 }
@@ -157,6 +157,6 @@ fn an_ordinary_frame_is_quick() {
     let mut words = [0; 8];
     assert!(quick::native_step(&mut walk, &mut WordBuffer(&mut words), &world));
     assert_eq!((walk.registers.pc, walk.registers.sp, walk.native_frames), (TEXT + 9, STACK + 8, 1));
-    // The next frame lies in the evaluation loop.
+    // The next frame is in the evaluation loop.
     assert!(!quick::native_step(&mut walk, &mut WordBuffer(&mut words), &world));
 }

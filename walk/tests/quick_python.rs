@@ -1,4 +1,4 @@
-//! Walks with quick Python steps between the whole ones are walks without.
+//! Walks with quick Python steps between full ones equal walks without them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -16,7 +16,7 @@ use deepctx_walk::short::state;
 use proptest::prelude::*;
 use world::*;
 
-/// A world of which a part was read ahead: what lies where `near` says, by address.
+/// A world of which `near` selects, by address, the parts that were read ahead.
 struct ReadAhead<'a> {
     world: &'a World,
     near: &'a [bool],
@@ -46,7 +46,7 @@ impl Tables for ReadAhead<'_> {
     }
 }
 
-/// Both walks are equal; gives how many steps were quick.
+/// Checks that both walks are equal; returns the number of quick steps.
 fn quick_steps(world: &World, pc: u64, short: u32, near: &[bool], most: u32) -> u32 {
     let env = ReadAhead { world, near };
     let taken = Cell::new(0);
@@ -72,7 +72,7 @@ fn frames_within_an_evaluation_are_quick() {
     let stack = [TEXT + 0x110, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7100, 0), (0x7200, 0), (0x7300, 1)];
     let real = with_python(world(&stack), entry_rule::LAST_REAL, 1, &frames);
-    // Not the first, at which the run begins, and not the last, at which it ends.
+    // Not the first frame, which begins the run, and not the last, which ends it.
     assert_eq!(quick_steps(&real, LEAF, state::WHOLE, &[true], 8), 2);
     assert_eq!(quick_steps(&real, LEAF, state::WHOLE, &[false], 8), 0);
     let hung = with_python(world(&stack), entry_rule::SENTINEL, 1, &frames);

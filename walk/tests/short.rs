@@ -1,4 +1,4 @@
-//! Short walks: as many native frames as show operators, all Python frames, and a gap wherever something was left out.
+//! Short walks: only the native frames that show operators, all Python frames, and a gap wherever frames were omitted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -109,7 +109,7 @@ fn evaluation_not_yet_linked_to_the_chain_takes_no_frames() {
         begins,
         "py:7000@6 py:7200@6 | native-left-out complete",
     );
-    // What is named and not filled is known from the next evaluation's, to which native frames lead.
+    // The linked but unfilled structure is located from that of the next evaluation, to which native frames lead.
     let named =
         with_cframes(world_from(begins, &returns), &[(0x7000, 1), (0x7100, 1)], Some([0x1234, 0x5678]));
     let expect = "!102 330 py:7000@6 gap:native-left-out py:7100@6 | native-left-out complete";

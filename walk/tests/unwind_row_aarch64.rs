@@ -8,12 +8,12 @@ use deepctx_walk::memory::{Memory, Slice};
 use deepctx_walk::unwind_row::aarch64::{Registers, address_mask, dwarf, peek, step};
 use proptest::prelude::*;
 
-/// Address of the first word of every stack here.
+/// Address of the first word of every stack in these tests.
 const STACK: u64 = 0xffff_c000_1000;
 const PC: u64 = 0xaaaa_0000_1000;
 const CALLER: u64 = 0xaaaa_0000_2000;
 const SAVED_FP: u64 = STACK + 0x800;
-/// Pointer authentication of a machine with 48 bits of addresses: bits 48 to 54.
+/// Signature bits of pointer authentication with 48-bit addresses: bits 48 to 54.
 const SIGNATURE: u64 = 0x0035_0000_0000_0000;
 
 /// Registers with `sp` at the first word and x29 at the word numbered `fp_word`; x30 holds a return address.
@@ -37,7 +37,7 @@ fn caller(fp_word: u64) -> Registers {
     Registers { exact: 0, ..leaf(fp_word) }
 }
 
-/// A caller's registers: pc, sp as a word number when it is known, x29 when it is known.
+/// Registers of the caller: pc, sp as a word number if known, x29 if known.
 type Expect = Result<(u64, Option<u64>, Option<u64>), WalkEnd>;
 
 fn stepped(registers: &mut Registers, rule: Rule, stack: &[u64]) -> Result<(), WalkEnd> {
@@ -55,12 +55,12 @@ fn check(what: &str, mut registers: Registers, rule: Rule, stack: &[u64], expect
     assert_eq!(got, expect, "{what}");
 }
 
-/// CFA = sp + offset, the return address in x30.
+/// CFA = sp + offset, return address in x30.
 fn sp(cfa_offset: i32) -> Rule {
     Rule { cfa: rule_kind::SP, ra: ra_kind::AARCH64_IN_LR, cfa_offset, ..Rule::default() }
 }
 
-/// `rule` of a function that saved x29 and x30 side by side, the first of them at CFA + offset.
+/// `rule` of a function that saved x29 and x30 side by side, x29 at CFA + offset.
 fn with_record(fp_offset: i32, rule: Rule) -> Rule {
     Rule { fp: fp_kind::AT_CFA, fp_offset, ra: ra_kind::AT_CFA, addend: fp_offset + 8, ..rule }
 }
@@ -150,7 +150,8 @@ fn a_signed_return_address_loses_its_signature_wherever_it_was() {
 #[test]
 fn frame_record_leaves_sp_unknown_until_a_rule_restores_it() {
     let record = Rule { cfa: rule_kind::FRAME_POINTER, ..Rule::default() };
-    // Two frames without rows, then one of GCC whose record, at the bottom of its frame, lies above locals of others.
+    // Two frames without rows, then a GCC frame whose record, at the bottom of that frame, lies above locals of its
+    // callees.
     let stack = [STACK + 16, CALLER, STACK + 8 * 6, CALLER + 4, 0, 0, SAVED_FP, CALLER + 8, 0, 0];
     let mut registers = caller(0);
     stepped(&mut registers, record, &stack).unwrap();

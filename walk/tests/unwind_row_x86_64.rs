@@ -7,7 +7,7 @@ use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 use deepctx_walk::memory::{Memory, Slice};
 use deepctx_walk::unwind_row::x86_64::{Registers, dwarf, is_rare, rare_step, step};
 
-/// Address of the first word of every stack here.
+/// Address of the first word of every stack in these tests.
 const STACK: u64 = 0x7ffc_0000_1000;
 const PC: u64 = 0x40_1000;
 const CALLER: u64 = 0x40_2000;
@@ -18,7 +18,7 @@ fn leaf(bp_word: u64) -> Registers {
     Registers { pc: PC, sp: STACK, bp: STACK + 8 * bp_word, exact: 1, bp_known: 1, ..Registers::default() }
 }
 
-/// A caller's registers: pc, sp as a word number, bp.
+/// Registers of the caller: pc, sp as a word number, bp.
 type Expect = Result<(u64, u64, Option<u64>), WalkEnd>;
 
 fn check(what: &str, mut registers: Registers, rule: Rule, stack: &[u64], expect: Expect) {
@@ -170,7 +170,8 @@ fn a_call_of_c_leads_to_its_goroutine() {
         fp_offset: -16,
         ..Rule::default()
     };
-    // How far below the end of its stack, the goroutine; its stack, from the fourth word on; the goroutine.
+    // Words: the depth below the end of the goroutine's stack; the goroutine; its stack, from the fourth word on; the
+    // goroutine itself.
     let goroutine = STACK + 8 * 6;
     let stack = |depth, goroutine| [depth, goroutine, 0, SAVED_BP, CALLER, 0, 0, STACK + 8 * 6];
     let at = |sp_word: u64| Registers { sp: STACK + 8 * sp_word, bp_known: 0, ..leaf(0) };
@@ -207,7 +208,7 @@ fn a_handler_of_an_exception_is_entered_at_its_beginning() {
         cfa_offset,
         ..Rule::default()
     };
-    // The word behind the first is the handler's address, where a return address was.
+    // The second word is the address of the handler, in place of a return address.
     let context = Rule { fp: fp_kind::X86_AT_FP, fp_offset: 0, ..rule(dwarf::RBP, -8) };
     let stack = [STACK + 8 * 4, SAVED_BP, 0, CALLER];
     check("by the context", leaf(1), context, &stack, Ok((CALLER + 1, 4, Some(SAVED_BP))));

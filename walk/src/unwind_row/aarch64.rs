@@ -1,7 +1,7 @@
 //! One step of a native unwind on aarch64.
 //!
-//! Owns: the algebra of each rule form. Because: a call leaves its return address in x30 (the link register), so a
-//! leaf may have none in memory, a caller's lies wherever its function saved it, and either may be signed.
+//! Owns: the algebra of each rule form. Because: a call leaves its return address in x30 (the link register). So a leaf
+//! may have none in memory, that of a caller is wherever its function saved it, and either may be signed.
 //! Does not: find rules, bound the number of frames.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //!          │ saved x29        │ ◀─ CFA + fp_offset  ◀─ x29, once the function has set up its frame record
 //!   lower  └──────────────────┘ ◀─ sp                  (these two words)
 //! ```
-//! Frame records are a linked list (AAPCS64, 6.4.6), but where in its frame a function keeps its own is not said:
-//! behind one, the caller's sp is only known to lie above it, until a rule gives it again.
+//! Frame records form a linked list (AAPCS64, 6.4.6), but the position of the record within its frame is unspecified:
+//! after a step by a frame record, the caller's sp is only known to lie above it, until a rule computes it again.
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
@@ -27,7 +27,7 @@ pub mod dwarf {
     pub const LR: usize = 30;
     /// The stack pointer.
     pub const SP: usize = 31;
-    /// How many general registers there are, x0 to x30.
+    /// Number of general registers, x0 to x30.
     pub const COUNT: usize = 31;
 }
 
@@ -37,17 +37,17 @@ pub mod dwarf {
 pub struct Registers {
     /// Program counter, without a signature.
     pub pc: u64,
-    /// Stack pointer; while `sp_known` is 0, an address at or below it.
+    /// Stack pointer; while `sp_known` is 0, a lower bound of it.
     pub sp: u64,
     /// x29
     pub fp: u64,
     /// x0 to x30; only meaningful while `exact` is 1.
     pub general: [u64; dwarf::COUNT],
-    /// Bits of a code address: what a saved return address has beyond them is its signature (pointer authentication).
+    /// Mask of the address bits: in a saved return address the bits above are its signature (pointer authentication).
     /// The same for all frames of a walk.
     pub address_mask: u64,
-    /// 1 for an interrupted frame (the leaf, or the frame that a signal interrupted): `pc` is the instruction to
-    /// execute next and all registers are known. 0 for a caller: `pc` is a return address.
+    /// 1 for an interrupted frame (the leaf, or the frame that a signal interrupted): `pc` is the next instruction to
+    /// execute and all registers are known. 0 for a caller: `pc` is a return address.
     pub exact: u32,
     /// 1 while x29 is known.
     pub fp_known: u32,
@@ -58,26 +58,26 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The address to look up: a return address may be the first byte after its function (a call that does not
-    /// return), so its call is looked up instead.
+    /// The address to look up. A return address may be the first byte after its function (if the call does not return),
+    /// so the address of the call is looked up instead.
     #[inline(always)]
     pub fn lookup_pc(&self) -> u64 {
         if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }
 
-    /// The frame pointer, while it is known.
+    /// The frame pointer, if it is known.
     #[inline(always)]
     pub fn frame_pointer(&self) -> Option<u64> {
         if self.fp_known != 0 { Some(self.fp) } else { None }
     }
 
-    /// The address in a return address that was read from memory: without its signature.
+    /// Removes the signature from a return address read from memory.
     #[inline(always)]
     pub const fn code_address(&self, word: u64) -> u64 {
         word & self.address_mask
     }
 
-    /// Makes these the registers of a caller that goes on at `pc`. `fp`: its frame pointer, if that is known.
+    /// Sets the registers to those of a caller that resumes at `pc`. `fp`: its frame pointer, if known.
     #[inline(always)]
     pub fn resume(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
         self.pc = pc;
@@ -89,20 +89,20 @@ impl Registers {
     }
 }
 
-/// Mask of addresses that have `bits` bits, or of all addresses when that is no sensible number.
+/// Mask for addresses of `bits` bits, or for all 64 bits if `bits` is out of range.
 #[inline(always)]
 pub const fn address_mask(bits: u32) -> u64 {
     if bits > 0 && bits < u64::BITS { (1 << bits) - 1 } else { u64::MAX }
 }
 
 /// Offset of `uc_mcontext.regs` from sp in a signal frame: `struct rt_sigframe` of the kernel
-/// (arch/arm64/kernel/signal.c) is { siginfo: 128 bytes, ucontext }, `uc_mcontext` stands 176 bytes into the latter,
-/// and begins with the faulting address. sp and pc follow x0 to x30.
+/// (arch/arm64/kernel/signal.c) is { siginfo: 128 bytes, ucontext }; `uc_mcontext` is 176 bytes into the latter and
+/// begins with the faulting address. sp and pc follow x0 to x30.
 const SIGNAL_REGS: u64 = 128 + 176 + 8;
 
 /// Replaces `registers` by those of the caller.
 ///
-/// `Err` says how the walk ended; [`WalkEnd::Complete`] when this was the outermost frame.
+/// `Err` states how the walk ended; [`WalkEnd::Complete`] if this was the outermost frame.
 #[inline(always)]
 pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
     let exact = registers.exact != 0;
@@ -124,20 +124,21 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
         rule_kind::NONE => return Err(WalkEnd::NoRow),
         _ => return Err(WalkEnd::UnsupportedRule),
     };
-    // A leaf may have no frame at all; a caller's frame holds at least its return address.
+    // A leaf may have no frame at all; the frame of a caller holds at least its return address.
     if cfa < registers.sp || cfa == registers.sp && !exact {
         return Err(WalkEnd::StackNotGrowing);
     }
     caller(registers, rule, memory, cfa)
 }
 
-/// True when x29 and x30 were saved side by side, as a frame record.
+/// True if x29 and x30 were saved side by side, as a frame record.
 #[inline(always)]
 fn saves_frame_record(rule: &Rule) -> bool {
     rule.fp == fp_kind::AT_CFA && rule.ra == ra_kind::AT_CFA && rule.addend == rule.fp_offset.wrapping_add(8)
 }
 
-/// The CFA of a caller whose sp is not known: x29 points at the frame record that its rule places in the frame.
+/// The CFA of a caller whose sp is unknown: x29 points at the frame record, and its rule gives the position of that
+/// record in the frame.
 #[inline(always)]
 fn of_frame_record(registers: &Registers, rule: &Rule) -> Result<u64, WalkEnd> {
     if registers.fp_known == 0 || !saves_frame_record(rule) {
@@ -146,13 +147,13 @@ fn of_frame_record(registers: &Registers, rule: &Rule) -> Result<u64, WalkEnd> {
     Ok(registers.fp.wrapping_sub(i64::from(rule.fp_offset) as u64))
 }
 
-/// As on x86-64: this machine has no such kind.
+/// Counterpart of the x86-64 function: this machine has no rare kinds.
 #[inline(always)]
 pub const fn is_rare(_rule: &Rule) -> bool {
     false
 }
 
-/// As on x86-64.
+/// Counterpart of the x86-64 function.
 #[inline(always)]
 pub const fn rare_step<M: Memory>(_: &mut Registers, _: &Rule, _: &M) -> Result<(), WalkEnd> {
     Err(WalkEnd::UnsupportedRule)
@@ -180,7 +181,7 @@ impl Caller {
     }
 }
 
-/// What [`step`] would do, if the frame is ordinary and all that it takes was read before; else `None`.
+/// The result of [`step`], if the frame is ordinary and every word it needs was read ahead; otherwise `None`.
 #[inline(always)]
 pub fn peek<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Option<Caller> {
     let base = match rule.cfa {
@@ -201,7 +202,7 @@ pub fn peek<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Option
     (pc != 0).then_some(Caller { pc, cfa, fp, fp_known })
 }
 
-/// Second half of a step: the CFA is known, fetch the return address and the saved frame pointer.
+/// Second half of a step: the CFA is known; reads the return address and the saved frame pointer.
 #[inline(always)]
 fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u64) -> Result<(), WalkEnd> {
     let at = |offset: i32| cfa.wrapping_add_signed(i64::from(offset));
@@ -267,7 +268,7 @@ fn signal<M: Memory>(registers: &mut Registers, memory: &M) -> Result<(), WalkEn
         return Err(WalkEnd::RegisterUnknown);
     }
     let regs = registers.sp.wrapping_add(SIGNAL_REGS);
-    // In place: they are too many for the stack of a kernel program.
+    // In place: the registers are too large for the stack of a kernel program.
     if !memory.read_words(regs, &mut registers.general) {
         return Err(WalkEnd::StackUnreadable);
     }

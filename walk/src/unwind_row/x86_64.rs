@@ -38,7 +38,7 @@ pub mod dwarf {
     pub const R10: usize = 10;
     /// r13
     pub const R13: usize = 13;
-    /// How many there are before the return address column.
+    /// Number of general registers, before the return address column.
     pub const COUNT: usize = 16;
 }
 
@@ -54,34 +54,34 @@ pub struct Registers {
     pub bp: u64,
     /// All general registers by DWARF number; only meaningful while `exact` is 1.
     pub general: [u64; dwarf::COUNT],
-    /// 1 for an interrupted frame (the leaf, or the frame that a signal interrupted): `pc` is the instruction to
-    /// execute next and all registers are known. 0 for a caller: `pc` is a return address.
+    /// 1 for an interrupted frame (the leaf, or the frame that a signal interrupted): `pc` is the next instruction to
+    /// execute and all registers are known. 0 for a caller: `pc` is a return address.
     pub exact: u32,
     /// 1 while rbp is known.
     pub bp_known: u32,
 }
 
 impl Registers {
-    /// The address to look up: a return address may be the first byte after its function (a call that does not
-    /// return), so its call is looked up instead.
+    /// The address to look up. A return address may be the first byte after its function (if the call does not return),
+    /// so the address of the call is looked up instead.
     #[inline(always)]
     pub fn lookup_pc(&self) -> u64 {
         if self.exact != 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }
 
-    /// The frame pointer, while it is known.
+    /// The frame pointer, if it is known.
     #[inline(always)]
     pub fn frame_pointer(&self) -> Option<u64> {
         if self.bp_known != 0 { Some(self.bp) } else { None }
     }
 
-    /// The address in a return address that was read from memory.
+    /// The code address in a return address read from memory.
     #[inline(always)]
     pub const fn code_address(&self, word: u64) -> u64 {
         word
     }
 
-    /// Makes these the registers of a caller that goes on at `pc`. `fp`: its frame pointer, if that is known.
+    /// Sets the registers to those of a caller that resumes at `pc`. `fp`: its frame pointer, if known.
     #[inline(always)]
     pub fn resume(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
         self.pc = pc;
@@ -92,17 +92,17 @@ impl Registers {
     }
 }
 
-/// Offset of `uc_mcontext.gregs` from rsp in a signal frame whose return address was popped: `struct rt_sigframe`
-/// of the kernel (arch/x86/include/asm/sigframe.h) is { pretcode, ucontext }, and gregs stand 40 bytes into it.
+/// Offset of `uc_mcontext.gregs` from rsp in a signal frame whose return address was popped: `struct rt_sigframe` of
+/// the kernel (arch/x86/include/asm/sigframe.h) is { pretcode, ucontext }, and gregs is 40 bytes into the ucontext.
 const SIGNAL_GREGS: u64 = 40;
-/// `gregs` in the order of `struct sigcontext_64`: r8…r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
+/// Number of `gregs`, in the order of `struct sigcontext_64`: r8…r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
 const GREGS: usize = 17;
-/// DWARF register of each `gregs` slot but the last, which is rip.
+/// DWARF register number of each `gregs` slot except the last, which is rip.
 const GREG_TO_DWARF: [usize; GREGS - 1] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7];
 
 /// Replaces `registers` by those of the caller.
 ///
-/// `Err` says how the walk ended; [`WalkEnd::Complete`] when this was the outermost frame.
+/// `Err` states how the walk ended; [`WalkEnd::Complete`] if this was the outermost frame.
 #[inline(always)]
 pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
     let exact = registers.exact != 0;
@@ -144,8 +144,8 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
         cfa =
             memory.read_u64(cfa).ok_or(WalkEnd::StackUnreadable)?.wrapping_add_signed(i64::from(rule.addend));
     }
-    // A leaf that has pushed nothing has CFA = rsp + 8; a caller's frame is always above its callee's. Only vfork has
-    // popped its return address already.
+    // A leaf that has pushed nothing has CFA = rsp + 8; the frame of a caller is always above that of its callee. Only
+    // vfork has already popped its return address.
     if cfa < registers.sp || cfa == registers.sp && rule.ra != ra_kind::X86_IN_RDI {
         return Err(if rule.cfa == rule_kind::FRAME_POINTER {
             WalkEnd::FramePointerEnd
@@ -156,13 +156,13 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
     caller(registers, rule, memory, cfa)
 }
 
-/// No stack is in the first page.
+/// Lowest plausible stack address: no stack is in the first page.
 const STACK_MIN: u64 = 4096;
 
-/// Where a goroutine keeps the end of its stack: `g.stack.hi`, which C code relies on (`runtime/cgo/libcgo.h`).
+/// Offset of the end of the stack in a goroutine: `g.stack.hi`, on which C code relies (`runtime/cgo/libcgo.h`).
 const GOROUTINE_STACK_END: u64 = 8;
 
-/// The stack pointer of the goroutine that called C, by what `asmcgocall` left on the thread's own stack.
+/// The stack pointer of the goroutine that called C, from the words that `asmcgocall` left on the thread's own stack.
 #[inline(always)]
 fn goroutine_sp<M: Memory>(sp: u64, rule: &Rule, memory: &M) -> Result<u64, WalkEnd> {
     let goroutine_at = sp.wrapping_add_signed(i64::from(rule.cfa_offset));
@@ -176,16 +176,17 @@ fn goroutine_sp<M: Memory>(sp: u64, rule: &Rule, memory: &M) -> Result<u64, Walk
     Ok(end.wrapping_sub(depth))
 }
 
-/// Whether few functions have a rule of this kind, which [`rare_step`] knows, not [`step`].
+/// Whether this kind of rule is rare: [`rare_step`] handles it, not [`step`].
 #[inline(always)]
 pub const fn is_rare(rule: &Rule) -> bool {
     rule.cfa >= rule_kind::X86_SWITCHED
 }
 
-/// [`step`], out of a function that is on another stack than its caller, or that gives its place to a handler.
+/// Like [`step`], out of a function that runs on another stack than its caller, or that transfers control to an
+/// exception handler.
 ///
-/// Not a part of [`step`]: with these kinds in it, the compiler keeps a value in a stack slot that only some of them
-/// write, and kernels before 6.3 refuse to read that.
+/// Separate from [`step`]: with these kinds included, the compiler keeps a value in a stack slot that only some of them
+/// write, and kernels before 6.3 refuse to read it.
 #[inline(always)]
 pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
     let cfa = match rule.cfa {
@@ -198,15 +199,15 @@ pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) 
         rule_kind::X86_SAVED_RBX => cfa_in_saved_rbx(registers, rule, memory)?,
         _ => return Err(WalkEnd::UnsupportedRule),
     };
-    // A stack may be anywhere: only the form of its address can be checked.
+    // A stack may be anywhere: only alignment and a lower bound can be checked.
     if cfa & 7 != 0 || cfa < STACK_MIN {
         return Err(WalkEnd::NoOtherStack);
     }
     caller(registers, rule, memory, cfa)
 }
 
-/// Most bytes of a frame whose CFA is in rbx: a processor's whole state, 11 KiB with the tiles of AMX, and what aligns
-/// it.
+/// Limit on the size of a frame whose CFA is in rbx, bytes: the full processor state (11 KiB with the tiles of AMX)
+/// plus its alignment.
 const REALIGNED_BYTES_MAX: u64 = 16 << 10;
 
 /// The CFA of a frame that keeps it in rbx, which its callee saved.
@@ -214,14 +215,14 @@ const REALIGNED_BYTES_MAX: u64 = 16 << 10;
 fn cfa_in_saved_rbx<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Result<u64, WalkEnd> {
     let slot = registers.sp.wrapping_add_signed(i64::from(rule.cfa_offset));
     let rbx = memory.read_u64(slot).ok_or(WalkEnd::StackUnreadable)?;
-    // The first instructions of the callee have not saved it yet.
+    // The first instructions of the callee have not saved rbx yet.
     if registers.exact != 0 || rbx.wrapping_sub(registers.sp) > REALIGNED_BYTES_MAX {
         return Err(WalkEnd::RegisterUnknown);
     }
     Ok(rbx.wrapping_add_signed(i64::from(rule.addend)))
 }
 
-/// Makes `registers` those of the frame that catches an exception, where its handler begins.
+/// Sets `registers` to those of the frame that catches an exception, at the beginning of its handler.
 #[inline(always)]
 fn enter_handler<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
     if registers.exact == 0 {
@@ -253,8 +254,8 @@ fn enter_handler<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) 
         let saved = bp.wrapping_add_signed(i64::from(rule.fp_offset));
         bp = memory.read_u64(saved).ok_or(WalkEnd::StackUnreadable)?;
     }
-    // What lies before a handler is often another function, or has another frame: the address that will be looked up,
-    // as of a return address, is that of its first instruction.
+    // The code before a handler often belongs to another function or has another frame. The lookup subtracts 1, as for
+    // a return address, so it finds the first instruction of the handler.
     registers.resume(handler.wrapping_add(1), cfa, Some(bp));
     Ok(())
 }
@@ -280,7 +281,7 @@ impl Caller {
     }
 }
 
-/// What [`step`] would do, if the frame is ordinary and all that it takes was read before; else `None`.
+/// The result of [`step`], if the frame is ordinary and every word it needs was read ahead; otherwise `None`.
 #[inline(always)]
 pub fn peek<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Option<Caller> {
     let base = match rule.cfa {
@@ -301,7 +302,7 @@ pub fn peek<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Option
     (pc != 0).then_some(Caller { pc, cfa, bp, bp_known })
 }
 
-/// Second half of a step: the CFA is known, fetch the return address and the saved frame pointer.
+/// Second half of a step: the CFA is known; reads the return address and the saved frame pointer.
 #[inline(always)]
 fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u64) -> Result<(), WalkEnd> {
     let adjacent = rule.cfa == rule_kind::FRAME_POINTER
@@ -313,8 +314,8 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
         registers.bp_known = 1;
         pc = ra;
     } else {
-        // Every value has one on every way: kernels before 6.3 refuse to read a stack slot that the compiler leaves
-        // unwritten where nothing needs it.
+        // Every variable is assigned on every path: kernels before 6.3 refuse to read a stack slot that the compiler
+        // leaves unwritten on a path that does not need it.
         let saved = match rule.fp {
             fp_kind::AT_CFA => cfa,
             fp_kind::X86_AT_FP if registers.bp_known == 0 => return Err(WalkEnd::RegisterUnknown),
@@ -323,7 +324,7 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
         };
         let is_saved = matches!(rule.fp, fp_kind::AT_CFA | fp_kind::X86_AT_FP | fp_kind::X86_AT_SP);
         let (mut bp, mut bp_known) = (registers.bp, registers.bp_known);
-        // The saved frame pointer lies below the return address: read in this order, both come with one access.
+        // The saved frame pointer lies below the return address: in this order, one access reads both.
         if is_saved {
             let saved = saved.wrapping_add_signed(i64::from(rule.fp_offset));
             [bp] = memory.read_stack(saved).ok_or(WalkEnd::StackUnreadable)?;

@@ -1,4 +1,4 @@
-//! A made-up process: memory as words, rules by address, an interpreter; and the text of what a walk of it gives.
+//! A synthetic process (memory as words, rules by address, an interpreter), and the text form of a walk of it.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) memory: BTreeMap<u64, u64>,
-    /// First address → rule in force from there on.
+    /// First address → rule in force from there.
     pub(crate) rules: BTreeMap<u64, Rule>,
     pub(crate) text: (u64, u64),
     pub(crate) flags: u32,
@@ -33,11 +33,11 @@ pub(crate) struct World {
     pub(crate) resume: (u32, i32),
     /// `PythonProcess::entered`.
     pub(crate) entered: u16,
-    /// The code that the interpreter made is in no mapping that is known.
+    /// The interpreter-generated code is in no known mapping.
     pub(crate) unknown: bool,
-    /// The function whose calls show what they are made on.
+    /// The function whose calls report their object.
     pub(crate) called: CalledFunction,
-    /// Frame pointer of the interrupted thread; 0 stands for one that leads nowhere.
+    /// Frame pointer of the interrupted thread; 0 stands for an invalid one.
     pub(crate) frame_pointer: u64,
 }
 
@@ -82,17 +82,17 @@ impl Tables for World {
 }
 
 pub(crate) const TEXT: u64 = 0x40_0000;
-/// Code that the interpreter made.
+/// Address of interpreter-generated code.
 pub(crate) const GENERATED: u64 = TEXT + 0x2000;
 pub(crate) const STACK: u64 = 0x7ffc_0000_0000;
 pub(crate) const THREAD: u64 = 0x7f00_0000_0000;
 pub(crate) const STATE: u64 = 0x5000_0000;
 pub(crate) const EVAL: [u64; 2] = [TEXT + 0x100, TEXT + 0x200];
 
-/// Bytes of a native frame of the evaluation loop: there is room for an interpreter frame below the return address.
+/// Size of a native frame of the evaluation loop, bytes: has room for an interpreter frame below the return address.
 pub(crate) const EVAL_FRAME: u64 = 0x100;
 
-/// How a frame of one word, its return address, is unwound on this machine.
+/// Unwind rule of a one-word frame (its return address) on this machine.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const ONE_WORD: Rule = Rule {
     cfa: rule_kind::SP,
@@ -103,7 +103,7 @@ pub(crate) const ONE_WORD: Rule = Rule {
     fp_offset: 0,
     addend: -8,
 };
-/// How a frame of one word, its return address, is unwound on this machine.
+/// Unwind rule of a one-word frame (its return address) on this machine.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const ONE_WORD: Rule = Rule {
     cfa: rule_kind::SP,
@@ -115,7 +115,7 @@ pub(crate) const ONE_WORD: Rule = Rule {
     addend: 0,
 };
 
-/// A thread that was interrupted at `pc`.
+/// Registers of a thread that was interrupted at `pc`.
 pub(crate) fn interrupted(pc: u64, fp: u64) -> Registers {
     let registers = Registers { pc, sp: STACK, exact: 1, ..Registers::default() };
     #[cfg(target_arch = "aarch64")]
@@ -124,13 +124,13 @@ pub(crate) fn interrupted(pc: u64, fp: u64) -> Registers {
     return Registers { bp: fp, bp_known: 1, ..registers };
 }
 
-/// Functions are 0x100 bytes; each pushes nothing, so every frame is one word, but for the evaluation loop's. The last
-/// one is the thread's start.
+/// Functions are 0x100 bytes and push nothing, so every frame is one word, except those of the evaluation loop. The
+/// last function is the start of the thread.
 pub(crate) fn world(returns: &[u64]) -> World {
     world_from(TEXT + 0x10, returns)
 }
 
-/// As [`world`], interrupted at `leaf`.
+/// Like [`world`], interrupted at `leaf`.
 pub(crate) fn world_from(leaf: u64, returns: &[u64]) -> World {
     let mut world = World { text: (TEXT, TEXT + 0x1000), ..World::default() };
     world.rules.insert(TEXT, ONE_WORD);
@@ -150,14 +150,14 @@ pub(crate) fn world_from(leaf: u64, returns: &[u64]) -> World {
     world
 }
 
-/// An interpreter whose frames are 112 bytes apart: `frames` as (code object, entry mark). Sentinels lie in the native
-/// frames of the evaluation loop, the innermost in the innermost.
+/// An interpreter with frames 112 bytes apart: `frames` as (code object, entry mark). The sentinels are in the native
+/// frames of the evaluation loop, the innermost sentinel in the innermost frame.
 pub(crate) fn with_python(world: World, rule: u8, value: u8, frames: &[(u64, u8)]) -> World {
     let stack = world.evaluations.clone();
     hung_at(world, rule, value, frames, &stack)
 }
 
-/// As [`with_python`], with the sentinels in the native frames at `stack`.
+/// Like [`with_python`], with the sentinels in the native frames at `stack`.
 pub(crate) fn hung_at(mut world: World, rule: u8, value: u8, frames: &[(u64, u8)], stack: &[u64]) -> World {
     const FRAMES: u64 = 0x6000_0000;
     let mut stack = stack.iter();
@@ -212,12 +212,12 @@ pub(crate) fn walk(world: &World, pc: u64, python: bool) -> (Vec<u64>, WalkEnd, 
     walk_as(world, pc, python, state::WHOLE)
 }
 
-/// As [`walk`], with native frames as far as one of [`state`] says.
+/// Like [`walk`], with native frames as far as `short` (one of [`state`]) asks.
 pub(crate) fn walk_as(world: &World, pc: u64, python: bool, short: u32) -> (Vec<u64>, WalkEnd, PythonEnd) {
     walk_in(world, world, pc, python, short, |_, _| {})
 }
 
-/// As [`walk_as`], through the eyes of `env`, with `quick` before each step.
+/// Like [`walk_as`], reading through `env`, with `quick` called before each step.
 pub(crate) fn walk_in<E: Memory + Tables>(
     env: &E,
     world: &World,
@@ -233,7 +233,7 @@ pub(crate) fn walk_in<E: Memory + Tables>(
     if python {
         process.layout = 0;
         process.eval[0] = EVAL;
-        // As if the first 16 bytes were those in which a structure is named and not filled.
+        // The first 16 bytes of code are those where a structure is linked but not filled in.
         process.unset_length = 16;
         process.bound_kind = thread_state::THREAD_POINTER;
         process.bound = 0x10;
@@ -292,7 +292,7 @@ pub(crate) fn text(words: &[u64]) -> String {
     out.join(" ")
 }
 
-/// The end of a Python walk, without the prefix that all of them share.
+/// Key of the end of a Python walk, without the common prefix.
 pub(crate) fn ended(python: PythonEnd) -> &'static str {
     python.key().trim_start_matches("python-")
 }
@@ -311,8 +311,8 @@ pub(crate) fn check_from(pc: u64, what: &str, world: &World, python: bool, expec
     assert_eq!(got, expect, "{what}");
 }
 
-/// A `_PyCFrame` on the stack of each evaluation, as in 3.11; the first `left_over` of them hold what an earlier call
-/// left there.
+/// Adds a `_PyCFrame` to the stack of each evaluation, as in 3.11; with `left_over`, the innermost one holds these two
+/// words of an earlier call.
 pub(crate) fn with_cframes(mut world: World, frames: &[(u64, u8)], left_over: Option<[u64; 2]>) -> World {
     world = with_python(world, entry_rule::LAST_REAL, 1, frames);
     world.layout.cframe_current_frame = 8;
