@@ -1,4 +1,4 @@
-//! Emit: the only way out of the kernel programs. Numbers every record, counts every drop.
+//! Emit: the single exit of the kernel programs. Numbers every record, counts every drop.
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
@@ -10,33 +10,33 @@ use deepctx_common::record::RecordHeader;
 
 use crate::maps::{COUNTERS, EVENTS, SEQUENCE, WOKEN};
 
-/// When user space hears of a record.
+/// When user space is notified of a record.
 #[derive(Clone, Copy)]
 pub enum Urgency {
-    /// With the next drain, by timer: a wake-up per record costs 17 times the record (`BPF_RB_NO_WAKEUP`).
+    /// With the next timed drain: a wake-up per record costs 17 times as much as the record (`BPF_RB_NO_WAKEUP`).
     Later = 1,
-    /// At once (`BPF_RB_FORCE_WAKEUP`): rare records on which the next samples depend.
+    /// Immediately (`BPF_RB_FORCE_WAKEUP`): for rare records on which the next samples depend.
     Now = 2,
 }
 
-/// Time between two wake-ups of one CPU because the ring fills: its reader needs as long to empty it.
+/// Minimum time between two wake-ups of one CPU because the ring fills: the reader takes this long to drain it.
 const WAKE_NS: u64 = 1_000_000;
 
-/// Eighths of the ring that calls and messages may fill. The rest is for other records, so that a process that floods
-/// the ring with calls costs no sample.
+/// Eighths of the ring that calls and messages may fill. The rest is reserved, so that a process that floods the ring
+/// with calls costs no sample.
 pub const OF_CALLS: u64 = 6;
-/// The same for mappings, which are needed to walk what comes later.
+/// The same for mappings, which the walks of later samples need.
 pub const OF_MAPPINGS: u64 = 7;
 
-/// For records that a process can cause as fast as it likes, which may fill this many `eighths` of the ring: user space
-/// is woken when a quarter is full. `None`: there is no room for them.
+/// Urgency of a record that a process can cause at any rate; such records may fill `eighths` of the ring. User space is
+/// woken once a quarter is full. `None`: there is no room left for them.
 #[inline(always)]
 pub fn as_it_fills(now: u64, eighths: u64) -> Option<Urgency> {
     /// `BPF_RB_AVAIL_DATA`, `BPF_RB_RING_SIZE`
     const AVAILABLE: u64 = 0;
     const SIZE: u64 = 1;
     let ring: *mut core::ffi::c_void = (&raw const EVENTS).cast_mut().cast();
-    // SAFETY: helpers on a ring buffer.
+    // SAFETY: these helpers take the address of a ring buffer map.
     let (bytes, size) = unsafe { (bpf_ringbuf_query(ring, AVAILABLE), bpf_ringbuf_query(ring, SIZE)) };
     if bytes < size / 4 {
         return Some(Urgency::Later);
@@ -45,7 +45,7 @@ pub fn as_it_fills(now: u64, eighths: u64) -> Option<Urgency> {
         return None;
     }
     let Some(last) = WOKEN.get_ptr_mut(0) else { return Some(Urgency::Later) };
-    // SAFETY: the slot belongs to this CPU; who interrupts this at worst wakes once more.
+    // SAFETY: the slot belongs to this CPU; an interrupting program at worst causes one more wake-up.
     unsafe {
         if now.wrapping_sub(*last) < WAKE_NS {
             return Some(Urgency::Later);
@@ -55,12 +55,13 @@ pub fn as_it_fills(now: u64, eighths: u64) -> Option<Urgency> {
     Some(Urgency::Now)
 }
 
-/// Adds to a number in a map, and gives what it was. Atomic, even where the number belongs to this CPU: a timer may
-/// interrupt a program at a probe, and another thread with a probe may take its CPU.
+/// Adds to a number in a map and returns its previous value. Atomic, even if the number belongs to this CPU: a timer
+/// may interrupt a program at a probe, and another thread with a probe may preempt it.
 #[inline(always)]
 pub fn add(number: *mut u64, more: u64) -> u64 {
-    // SAFETY: the callers pass map values. The intrinsic, since the target's `AtomicU64` lacks it although the
-    // instruction set has it from v3 on. Not `Relaxed`: of that the compiler makes the instruction that gives nothing.
+    // SAFETY: the callers pass map values. The intrinsic, because the target's `AtomicU64` lacks this operation
+    // although the instruction set has it from v3 on. Not `Relaxed`: for that the compiler emits the instruction
+    // without a result.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(number, more) }
 }
 
@@ -84,7 +85,8 @@ pub fn header(kind: u16, size: u32) -> RecordHeader {
     RecordHeader { size, kind, cpu, sequence, time_ns }
 }
 
-/// Puts the first `size` bytes at `record` into the ring buffer; without urgency it is dropped for want of room.
+/// Copies the first `size` bytes at `record` into the ring buffer; without an urgency the record is dropped, because
+/// there is no room.
 ///
 /// # Safety
 /// `record` points to at least `size` readable bytes that begin with a [`RecordHeader`].

@@ -1,11 +1,11 @@
-//! Filter: is this task a target?
+//! Filter: whether a task is a target.
 
 use aya_ebpf::helpers::generated::bpf_get_current_ancestor_cgroup_id;
 use deepctx_common::config::{Config, config_flag};
 
 use crate::maps::TARGETS;
 
-/// True when the running task, of process `pid`, is to be sampled.
+/// True if the running task, of process `pid`, is to be sampled.
 #[inline(always)]
 pub fn is_target(config: &Config, pid: u32) -> bool {
     if config.flags & config_flag::ALL != 0 {

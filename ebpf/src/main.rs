@@ -1,7 +1,7 @@
-//! Kernel programs of deepctx-bpf: the list of programs, nothing else.
+//! Kernel programs of deepctx-bpf: the list of modules.
 //!
-//! `stack` makes records with stacks, `walk` walks them, `arch` is what they must know of the machine, `emit` the only
-//! way out, `filter` decides who is sampled.
+//! `stack` builds records with stacks, `walk` unwinds them, `arch` holds what depends on the machine, `emit` is the
+//! single exit, `filter` selects the tasks.
 #![no_std]
 #![no_main]
 #![feature(core_intrinsics)]
@@ -20,7 +20,7 @@ mod words;
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // Unreachable in a verified program: the verifier refuses any path on which a panic could be reached.
+    // Unreachable in a verified program: the verifier rejects every path that can reach a panic.
     loop {}
 }
 

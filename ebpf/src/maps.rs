@@ -1,4 +1,4 @@
-//! Every map, its size, and why that size.
+//! All maps, with their sizes and the reasons for them.
 
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, RingBuf};
 use aya_ebpf::macros::btf_map;
@@ -16,9 +16,9 @@ use deepctx_common::unwind::{
 use crate::programs::{Bucket, InFlight, Limiter};
 use crate::walk::{ReadAhead, RuleCache, Scratch};
 
-/// What the loader knows of this kernel and session; constant once the programs are loaded.
+/// Facts about this kernel and session, set by the loader; constant once the programs are loaded.
 ///
-/// In a section of its own, so that it is the first byte of its map whatever else becomes read-only data.
+/// In a section of its own, so that it starts at offset 0 of its map even if other read-only data is added.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".rodata.config")]
 pub static CONFIG: Config = Config {
@@ -57,14 +57,14 @@ pub static CONFIG: Config = Config {
     cgroup_id: 0,
 };
 
-/// The configuration, read so that the compiler cannot assume the zeros above.
+/// The configuration, read so that the compiler cannot fold in the zeros above.
 #[inline(always)]
 pub fn config() -> &'static Config {
-    // SAFETY: CONFIG is an initialised static; volatile only keeps its declared value from being folded in.
+    // SAFETY: CONFIG is an initialised static; `black_box` only keeps its declared value from being folded in.
     unsafe { &*core::hint::black_box(&raw const CONFIG) }
 }
 
-/// Where the kernel keeps what only the iterator over tasks reads; in a section of its own for the same reason.
+/// Offsets of the fields that only the task iterator reads; in a section of its own for the same reason.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".rodata.threads")]
 pub static THREAD_FIELDS: ThreadFields = ThreadFields {
@@ -78,14 +78,14 @@ pub static THREAD_FIELDS: ThreadFields = ThreadFields {
     reserved: 0,
 };
 
-/// The fields, read as [`config`] is.
+/// The fields, read like [`config`].
 #[inline(always)]
 pub fn thread_fields() -> &'static ThreadFields {
-    // SAFETY: as of CONFIG.
+    // SAFETY: as for CONFIG.
     unsafe { &*core::hint::black_box(&raw const THREAD_FIELDS) }
 }
 
-/// Records on their way out. The loader sets the real size from the number of CPUs and the frequency.
+/// Records for user space. The loader sets the real size from the number of CPUs and the frequency.
 #[btf_map]
 pub static EVENTS: RingBuf<(), { 4 << 20 }> = RingBuf::new();
 
@@ -93,11 +93,11 @@ pub static EVENTS: RingBuf<(), { 4 << 20 }> = RingBuf::new();
 #[btf_map]
 pub static COUNTERS: PerCpuArray<u64, { Counter::ALL.len() }> = PerCpuArray::new();
 
-/// Records tried so far on this CPU: the sequence number of the last one.
+/// Number of records attempted on this CPU: the sequence number of the last one.
 #[btf_map]
 pub static SEQUENCE: PerCpuArray<u64, 1> = PerCpuArray::new();
 
-/// Processes that are sampled. As many as can be walked.
+/// Processes to sample; as many as can be walked.
 #[btf_map]
 pub static TARGETS: HashMap<u32, Target, { PROCESSES_MAX as usize }> = HashMap::new();
 
@@ -105,14 +105,14 @@ pub static TARGETS: HashMap<u32, Target, { PROCESSES_MAX as usize }> = HashMap::
 #[btf_map]
 pub static PROCESSES: HashMap<u32, Process, { PROCESSES_MAX as usize }> = HashMap::new();
 
-/// Functions whose calls tell what they are made on, by process.
+/// Functions for whose calls the object is reported, by process.
 #[btf_map]
 pub static CALLED: HashMap<u32, CalledFunction, { CALLED_MAX as usize }> = HashMap::new();
 
-/// `BPF_F_MMAPABLE`: user space fills the map by writing to memory, without a system call per element.
+/// `BPF_F_MMAPABLE`: user space writes elements directly to memory, without a system call for each.
 const MMAPABLE: usize = 1 << 10;
 
-/// Executable mappings: a sorted run for each process.
+/// Executable mappings: one sorted run per process.
 #[btf_map]
 pub static MAPPINGS: Array<Mapping, { MAPPINGS_MAX as usize }, MMAPABLE> = Array::new();
 
@@ -120,15 +120,15 @@ pub static MAPPINGS: Array<Mapping, { MAPPINGS_MAX as usize }, MMAPABLE> = Array
 #[btf_map]
 pub static EXECUTABLES: Array<Executable, { EXECUTABLES_MAX as usize }, MMAPABLE> = Array::new();
 
-/// Pages of text: a run for each executable.
+/// Pages of text: one run per executable.
 #[btf_map]
 pub static PAGES: Array<Page, { PAGES_MAX as usize }, MMAPABLE> = Array::new();
 
-/// Unwind rules: a run for each executable.
+/// Unwind rules: one run per executable.
 #[btf_map]
 pub static RULES: Array<Rule, { RULES_MAX as usize }, MMAPABLE> = Array::new();
 
-/// Unwind rows. All shards have one size: a look-up in an inner map of known size is inlined by the kernel, one of
+/// Unwind rows. All shards have the same size: the kernel inlines a lookup in an inner map of fixed size; one of
 /// varying size costs 2.2 to 2.5 times as much.
 #[btf_map]
 pub static SHARDS: ArrayOfMaps<
@@ -140,19 +140,19 @@ pub static SHARDS: ArrayOfMaps<
 #[btf_map]
 pub static PYTHON_LAYOUTS: Array<PythonLayout, { LAYOUTS_MAX as usize }> = Array::new();
 
-/// Slots of scratch memory per CPU: a timer sample may interrupt the walk of another program, and another task's
-/// probe may preempt that one; deeper nesting is counted as a drop.
+/// Scratch slots per CPU: a timer sample may interrupt the walk of another program, and the probe of another task may
+/// preempt that walk; deeper nesting is counted as a drop.
 pub const SCRATCH_SLOTS: u32 = 4;
 
 /// Threads that are off their CPUs, by id in the initial pid namespace.
 #[btf_map]
 pub static BLOCKED: HashMap<u32, Blocked, { BLOCKED_MAX as usize }> = HashMap::new();
 
-/// How many stacks of blocked threads a CPU may still walk.
+/// Token bucket of off-CPU stack walks, per CPU.
 #[btf_map]
 pub static WALKS: PerCpuArray<Bucket, 1> = PerCpuArray::new();
 
-/// When user space was last woken for code that it does not know, `CLOCK_MONOTONIC` nanoseconds.
+/// When user space was last woken for code unknown to it, `CLOCK_MONOTONIC` nanoseconds.
 #[btf_map]
 pub static NEWS: PerCpuArray<u64, 1> = PerCpuArray::new();
 
@@ -160,12 +160,12 @@ pub static NEWS: PerCpuArray<u64, 1> = PerCpuArray::new();
 #[btf_map]
 pub static SCRATCH: PerCpuArray<Scratch, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
-/// Rules found recently, beside each scratch slot: who interrupts another walk uses another slot, so no entry is ever
-/// written by two.
+/// Recently found rules, one cache per scratch slot: a program that interrupts a walk uses another slot, so an entry
+/// never has two writers.
 #[btf_map]
 pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
-/// User memory that was read ahead, beside each scratch slot for the same reason.
+/// User memory that was read ahead, per scratch slot for the same reason.
 #[btf_map]
 pub static AHEAD: PerCpuArray<ReadAhead, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
@@ -177,22 +177,22 @@ pub static WOKEN: PerCpuArray<u64, 1> = PerCpuArray::new();
 #[btf_map]
 pub static SITES: Array<Site, { SITES_MAX as usize }> = Array::new();
 
-/// Calls by site. Not per CPU: that would be 128 KiB for each, and one that launches from many CPUs at a time is rare.
+/// Calls by site. Not per CPU: that would take 128 KiB per CPU, and a site is rarely called from many CPUs at once.
 #[btf_map]
 pub static SITE_COUNTS: Array<u64, { SITES_MAX as usize }> = Array::new();
 
-/// Calls whose return is waited for: thread (in the initial pid namespace) << 32 | site.
+/// Calls whose return is pending: thread (id in the initial pid namespace) << 32 | site.
 #[btf_map]
 pub static IN_FLIGHT: HashMap<u64, InFlight, { IN_FLIGHT_MAX as usize }> = HashMap::new();
 
-/// The number of the last launch of each thread (in the initial pid namespace) that has no correlation id yet.
+/// The number of the latest launch of each thread (id in the initial pid namespace) that has no correlation id yet.
 #[btf_map]
 pub static LAUNCHED: HashMap<u32, u64, { LAUNCHERS_MAX as usize }> = HashMap::new();
 
-/// Processes in which our own collector collects: it reports the records that it reads itself. As many as are sampled.
+/// Processes in which our collector is active: it reports the records that it reads itself. As many as can be targets.
 #[btf_map]
 pub static COLLECTED: HashMap<u32, u32, { PROCESSES_MAX as usize }> = HashMap::new();
 
-/// Who of those that call gets a stack: under the limit of all, and under one of their own.
+/// Limiters of call stacks: 0 is the common one, 1 that of sites with a limit of their own.
 #[btf_map]
 pub static LIMITER: Array<Limiter, 2> = Array::new();

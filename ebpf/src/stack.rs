@@ -1,7 +1,7 @@
-//! Stack: from "this thread, here" to a record with its kernel, native and Python stack.
+//! Stack: builds the record of the running thread, with its kernel, native and Python stack.
 //!
-//! Owns: the parts that every program that sends a stack goes through. Because: a timer tick and the beginning of a
-//! wait differ in where the registers come from, and in nothing else. Does not: decide who is worth a stack.
+//! Owns: the steps common to all programs that send a stack. Because: samples, waits and calls differ only in where the
+//! registers come from. Does not: decide which threads get a stack.
 
 use core::ffi::c_void;
 
@@ -19,7 +19,7 @@ use crate::task::{self, Ids};
 use crate::walk::{self, Scratch};
 use crate::words;
 
-/// Begins the record of the running thread in `slot`.
+/// Starts the record of the running thread in `slot`.
 #[inline(always)]
 pub fn begin(slot: &mut Scratch, ids: Ids, period: u64, flags: u8) {
     words::clear(&mut slot.sample);
@@ -37,7 +37,7 @@ pub fn begin(slot: &mut Scratch, ids: Ids, period: u64, flags: u8) {
     };
 }
 
-/// Records the kernel stack of the program with this context; gives the number of words.
+/// Records the kernel stack from the program's context; returns the number of words.
 #[inline(always)]
 pub fn kernel(context: *mut c_void, slot: &mut Scratch) -> u32 {
     const BYTES: u32 = (KERNEL_WORDS_MAX * 8) as u32;
@@ -55,14 +55,14 @@ pub fn kernel(context: *mut c_void, slot: &mut Scratch) -> u32 {
     words
 }
 
-/// Takes the registers with which the running thread, now in the kernel, left user mode.
+/// Takes the user registers that the running thread, now in the kernel, had at kernel entry.
 #[inline(always)]
 pub fn registers_at_entry(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
     if task::read::<u64>(task::current() + u64::from(config.task_mm)) == 0 {
         slot.sample.flags |= sample_flag::KERNEL_THREAD;
         return Err(WalkEnd::NoUserStack);
     }
-    // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay where they are.
+    // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay in place.
     let failed = unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf());
         bpf_probe_read_kernel((&raw mut slot.regs).cast(), size_of::<UserRegs>() as u32, regs as *const _)
@@ -70,14 +70,14 @@ pub fn registers_at_entry(config: &Config, slot: &mut Scratch) -> Result<(), Wal
     if failed {
         return Err(WalkEnd::NoRegisters);
     }
-    // Then the PC follows the instruction that called.
+    // In a system call, the PC is the address after the system call instruction.
     if arch::in_system_call(&slot.regs) {
         slot.sample.flags |= sample_flag::IN_SYSCALL;
     }
     take_registers(config, slot)
 }
 
-/// Makes the registers in `slot.regs` those of the walk.
+/// Starts the walk from the registers in `slot.regs`.
 #[inline(always)]
 pub fn take_registers(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
     arch::mode(&slot.regs).walkable()?;
@@ -86,8 +86,8 @@ pub fn take_registers(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd
     Ok(())
 }
 
-/// Walks the user stack, if it was asked for and there are registers to begin with. `flags` are those of the
-/// [`Config`], and what is wanted of this stack beyond them.
+/// Walks the user stack, if requested and if there are registers to start from. `flags` are those of the [`Config`],
+/// plus what this stack needs beyond them.
 #[inline(always)]
 pub fn user(
     config: &Config,
@@ -115,7 +115,7 @@ pub fn user(
     }
 }
 
-/// Completes the header and hands the record over.
+/// Completes the header and emits the record.
 #[inline(always)]
 pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
     let words = finish(slot, kernel_words);
@@ -123,11 +123,11 @@ pub fn send(kind: u16, slot: &mut Scratch, kernel_words: u32) {
     slot.sample.header = emit::header(kind, size);
     let urgency =
         if is_news(slot.walk.native_end, slot.sample.header.time_ns) { Urgency::Now } else { Urgency::Later };
-    // SAFETY: `words` follow `sample` without a gap (asserted in `walk`), and `size` is within both.
+    // SAFETY: `words` follow `sample` without a gap (asserted in `walk::scratch`), and `size` lies within both.
     unsafe { emit::record(&raw const slot.sample, size, Some(urgency)) };
 }
 
-/// Notes how the walk went. Gives the number of words.
+/// Copies the results of the walk into the record. Returns the number of words.
 #[inline(always)]
 pub fn finish(slot: &mut Scratch, kernel_words: u32) -> u32 {
     const WORDS_MAX: u32 = (KERNEL_WORDS_MAX + USER_WORDS_MAX) as u32;
@@ -142,18 +142,19 @@ pub fn finish(slot: &mut Scratch, kernel_words: u32) -> u32 {
     words
 }
 
-/// Time between two wake-ups for news on one CPU: user space needs a few milliseconds to load a table anyway.
+/// Minimum time between two wake-ups for unknown code on one CPU: user space needs a few milliseconds to load a table
+/// anyway.
 const NEWS_NS: u64 = 10_000_000;
 
-/// True when a walk met code that user space cannot know of yet, such as a library that was loaded just now: each
-/// sample until it does is one that cannot be walked.
+/// True if a walk met code that user space cannot know yet, such as a library loaded just now: until user space has its
+/// table, no sample in it can be walked.
 #[inline(always)]
 pub fn is_news(native_end: u32, now: u64) -> bool {
     if native_end != WalkEnd::NoMapping as u32 && native_end != WalkEnd::UnknownProcess as u32 {
         return false;
     }
     let Some(last) = NEWS.get_ptr_mut(0) else { return false };
-    // SAFETY: the slot belongs to this CPU; who interrupts this at worst wakes once more.
+    // SAFETY: the slot belongs to this CPU; an interrupting program at worst causes one more wake-up.
     unsafe {
         let due = now.wrapping_sub(*last) >= NEWS_NS;
         if due {

@@ -1,4 +1,4 @@
-//! Task: what is read of `task_struct`, by offsets that the loader took from the kernel's BTF.
+//! Task: reads of `task_struct`, by offsets that the loader took from the kernel's BTF.
 
 use aya_ebpf::helpers::generated::{
     bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_probe_read_kernel,
@@ -20,8 +20,8 @@ pub struct Ids {
 /// Deepest nesting of pid namespaces that the kernel allows (`MAX_PID_NS_LEVEL`).
 const PIDNS_LEVELS: u32 = 32;
 
-/// Reads a number in the kernel's memory; 0 when it cannot be read: the helper leaves zeros then
-/// (`bpf_probe_read_kernel_common` in kernel/trace/bpf_trace.c), and a branch less is half of the ways to verify.
+/// Reads a number from kernel memory; 0 if it cannot be read. The helper zeroes the destination on failure
+/// (`bpf_probe_read_kernel_common` in kernel/trace/bpf_trace.c); one branch less halves the number of paths to verify.
 #[inline(always)]
 pub fn read<T: Copy + Default>(address: u64) -> T {
     let mut value = T::default();
@@ -38,34 +38,34 @@ pub fn current() -> u64 {
     unsafe { bpf_get_current_task() }
 }
 
-/// The third, fourth and fifth argument of the system call that the running task is in.
+/// The third, fourth and fifth argument of the running task's system call.
 #[inline(always)]
 pub fn last_arguments() -> [u64; 3] {
-    // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay where they are.
+    // SAFETY: helpers of kernel 5.15; the task is the running one, so its registers stay in place.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
     let at = |offset: usize| read::<u64>(regs + offset as u64);
     arch::LAST_ARGUMENTS.map(at)
 }
 
-/// Whether an interrupt runs, not the task that it came upon. `context` is that of a tracepoint's program, which the
-/// kernel puts on the stack it runs on: interrupts have stacks of their own, except for those that come upon a thread
-/// in user mode, which is in no system call then.
+/// Whether an interrupt is running instead of the task that it interrupted. `context` is that of a tracepoint program,
+/// which the kernel places on the current stack. Interrupts have stacks of their own, except those that interrupt user
+/// mode; in that case the thread is in no system call.
 #[inline(always)]
 pub fn is_interrupted(context: *const core::ffi::c_void) -> bool {
-    /// No task has a larger stack (`THREAD_SIZE`: 16 KiB, twice that with KASAN).
+    /// Upper bound on the stack size of a task (`THREAD_SIZE`: 16 KiB, twice that with KASAN).
     const STACK_BYTES: u64 = 32 << 10;
     // SAFETY: helper without arguments.
     if unsafe { bpf_get_current_pid_tgid() } == 0 {
         return true;
     }
-    // SAFETY: helpers of kernel 5.15. The registers are at the top of the task's stack, which stays where it is.
+    // SAFETY: helpers of kernel 5.15. The registers are at the top of the task's stack, which stays in place.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
-    // The kernel's verifier takes the difference of two addresses, and no comparison of them.
+    // The kernel's verifier accepts the difference of two addresses, but no comparison of them.
     regs.wrapping_sub(context as u64) > STACK_BYTES
         || read::<u32>(regs + arch::SYSTEM_CALL as u64) == u32::MAX
 }
 
-/// Ids of the running task; `None` when it is not visible in the profiler's namespace.
+/// Ids of the running task; `None` if it is not visible in the profiler's namespace.
 #[inline(always)]
 pub fn current_ids(config: &Config) -> Option<Ids> {
     if config.flags & config_flag::INIT_PIDNS != 0 {
@@ -76,7 +76,7 @@ pub fn current_ids(config: &Config) -> Option<Ids> {
     ids(config, current())
 }
 
-/// Ids of a task; `None` when it is not visible in the profiler's namespace.
+/// Ids of a task; `None` if it is not visible in the profiler's namespace.
 #[inline(always)]
 pub fn ids(config: &Config, task: u64) -> Option<Ids> {
     if config.flags & config_flag::INIT_PIDNS != 0 {
@@ -90,9 +90,9 @@ pub fn ids(config: &Config, task: u64) -> Option<Ids> {
     if pid == 0 || tid == 0 { None } else { Some(Ids { pid, tid }) }
 }
 
-/// The number that `task` has in the profiler's pid namespace, or 0.
+/// The id of `task` in the profiler's pid namespace, or 0.
 ///
-/// A function of its own so that the kernel verifies its loop once.
+/// A function of its own, so that the kernel verifies its loop once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn number_in_profiler_ns(task: u64) -> u32 {

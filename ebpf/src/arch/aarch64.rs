@@ -1,4 +1,4 @@
-//! Registers of an aarch64 thread, as the kernel keeps them.
+//! Registers of an aarch64 thread, as the kernel saves them.
 
 use core::mem::offset_of;
 
@@ -8,40 +8,40 @@ use deepctx_walk::unwind_row::aarch64::{Registers, address_mask, dwarf};
 
 use super::Mode;
 
-/// The beginning of what the kernel keeps of a thread's registers (`struct pt_regs`, arch/arm64/include/asm/ptrace.h).
+/// The beginning of the kernel's saved registers of a thread (`struct pt_regs`, arch/arm64/include/asm/ptrace.h).
 #[repr(C)]
 pub struct UserRegs {
     user: user_pt_regs,
     orig_x0: u64,
-    /// [`NO_SYSTEM_CALL`] unless the thread is in one.
+    /// [`NO_SYSTEM_CALL`] unless the thread is in a system call.
     system_call: i32,
-    /// Padding, or of the kernel's interrupts.
+    /// Padding, or interrupt state of the kernel.
     _other: u32,
 }
 
-/// Where the third, fourth and fifth argument of a system call are: x2, x3, x4.
+/// Offsets of the third, fourth and fifth argument of a system call: x2, x3, x4.
 pub const LAST_ARGUMENTS: [usize; 3] = [2 * 8, 3 * 8, 4 * 8];
 
-/// Where the number of the system call is that a thread is in: [`NO_SYSTEM_CALL`] outside of one.
+/// Offset of the number of the current system call: [`NO_SYSTEM_CALL`] outside of one.
 pub const SYSTEM_CALL: usize = offset_of!(UserRegs, system_call);
 
 /// `NO_SYSCALL`
 const NO_SYSTEM_CALL: i32 = -1;
-/// `PSR_MODE_MASK`: 0 in user mode, of either width.
+/// `PSR_MODE_MASK`: 0 in user mode, 32-bit or 64-bit.
 const MODE_MASK: u64 = 0xf;
 /// `PSR_MODE32_BIT`
 const MODE_32_BIT: u64 = 0x10;
 
-/// What a return takes off the stack: the address was in a register.
+/// Bytes that a return pops off the stack: none, because the address is in a register.
 pub const RETURN_ADDRESS_BYTES: u64 = 0;
 
-/// Nowhere: the kernel's code behind a probed return is a breakpoint.
+/// Always `None`: the kernel's code at a probed return is a breakpoint.
 #[inline(always)]
 pub fn behind_trampoline(_: u64) -> Option<(bool, u64)> {
     None
 }
 
-/// The general register with this DWARF number, of the frame where a walk begins; 0 of one that does not exist.
+/// The general register with this DWARF number in the frame where a walk begins; 0 if there is none.
 #[inline(always)]
 pub fn register(_: &Registers, regs: &UserRegs, number: u8) -> u64 {
     let number = usize::from(number) & 31;
@@ -51,7 +51,7 @@ pub fn register(_: &Registers, regs: &UserRegs, number: u8) -> u64 {
 /// The first three arguments of a function (x0, x1, x2) at its entry.
 #[inline(always)]
 pub fn arguments(r: &bpf_user_pt_regs_t) -> [u64; 3] {
-    // SAFETY: fields of a context that is borrowed.
+    // SAFETY: fields of a borrowed context.
     unsafe {
         [
             (&raw const r.regs[0]).read_volatile(),
@@ -61,25 +61,25 @@ pub fn arguments(r: &bpf_user_pt_regs_t) -> [u64; 3] {
     }
 }
 
-/// What a function returned (x0).
+/// Return value of a function (x0).
 #[inline(always)]
 pub fn result(r: &bpf_user_pt_regs_t) -> u64 {
     // SAFETY: as above.
     unsafe { (&raw const r.regs[0]).read_volatile() }
 }
 
-/// True when the CPU was in the kernel.
+/// True if the CPU was in the kernel.
 #[inline(always)]
 pub fn in_kernel(regs: &bpf_user_pt_regs_t) -> bool {
     regs.pstate & MODE_MASK != 0
 }
 
-/// Copies registers out of a program's context, field by field: a copy as a whole may become a call, and the kernel's
-/// verifier lets no function read a context at an offset that is computed.
+/// Copies registers out of a program's context, field by field: the copy of the whole may become a call, and the
+/// kernel's verifier lets no function read a context at a computed offset.
 #[inline(always)]
 pub fn copy(to: &mut UserRegs, r: &bpf_user_pt_regs_t) {
     macro_rules! read {
-        // SAFETY: each is a field of a context that is borrowed.
+        // SAFETY: each is a field of a borrowed context.
         ($place:expr) => {
             unsafe { (&raw const $place).read_volatile() }
         };
@@ -93,20 +93,21 @@ pub fn copy(to: &mut UserRegs, r: &bpf_user_pt_regs_t) {
     to.user.pstate = read!(r.pstate);
 }
 
-/// True when the thread is in a system call.
+/// True if the thread is in a system call.
 #[inline(always)]
 pub fn in_system_call(regs: &UserRegs) -> bool {
     regs.system_call != NO_SYSTEM_CALL
 }
 
-/// Number and arguments of the system call that the thread is in: the first is kept aside, since x0 takes the result.
+/// Number and arguments of the thread's current system call. The first argument is saved in `orig_x0`, because x0 takes
+/// the result.
 #[inline(always)]
 pub fn system_call(regs: &UserRegs) -> (u64, [u64; 6]) {
     let r = &regs.user.regs;
     (regs.system_call as u64, [regs.orig_x0, r[1], r[2], r[3], r[4], r[5]])
 }
 
-/// What the registers are of.
+/// The mode in which the registers were saved.
 #[inline(always)]
 pub fn mode(regs: &UserRegs) -> Mode {
     if regs.user.pstate & MODE_MASK != 0 {
@@ -118,7 +119,7 @@ pub fn mode(regs: &UserRegs) -> Mode {
     }
 }
 
-/// The first frame of a walk.
+/// Sets up the first frame of a walk.
 #[inline(always)]
 pub fn begin(registers: &mut Registers, r: &UserRegs, config: &Config) {
     registers.pc = r.user.pc;

@@ -1,8 +1,8 @@
-//! What the programs must know of the machine: how the kernel keeps a thread's registers.
+//! Machine-dependent facts: how the kernel saves a thread's registers.
 //!
-//! Owns: which machine's file is compiled in (`bpf_target_arch`, set by `cargo xtask ebpf`). Because: the kernel's
-//! `pt_regs`, its marks for user mode and system calls, and the registers that a walk wants differ; nothing else does.
-//! Does not: walk.
+//! Owns: the selection of the machine's file (`bpf_target_arch`, set by `cargo xtask ebpf`). Because: only the kernel's
+//! `pt_regs`, its marks for user mode and system calls, and the registers that a walk needs depend on the machine. Does
+//! not: walk.
 //!
 //! Each file offers `UserRegs`, `LAST_ARGUMENTS`, `SYSTEM_CALL`, `RETURN_ADDRESS_BYTES`, `in_kernel`, `copy`,
 //! `in_system_call`, `system_call`, `mode`, `begin`, `register`, `arguments` and `result`.
@@ -19,19 +19,19 @@ pub use aarch64::*;
 #[cfg(bpf_target_arch = "x86_64")]
 pub use x86_64::*;
 
-/// Where registers come from.
+/// Mode in which registers were saved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// 64-bit code in user space.
     User,
     /// 32-bit code in user space, which is not walked.
     Compat,
-    /// The kernel's own.
+    /// Kernel code.
     Kernel,
 }
 
 impl Mode {
-    /// Why a user stack cannot be walked from such registers.
+    /// Why no user stack can be walked from such registers.
     #[inline(always)]
     pub fn walkable(self) -> Result<(), WalkEnd> {
         match self {

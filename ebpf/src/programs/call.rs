@@ -1,8 +1,8 @@
-//! Call: a probe on a function of a library that was found in a target, at its entry and at its return.
+//! Call: a probe on a library function in a target, at its entry and at its return.
 //!
-//! Owns: fetching arguments by a site's recipe, who gets a stack, and pairing calls with their returns. Because: every
-//! call costs the target's own time, so whatever can be decided beforehand stands in the site. Does not: know what a
-//! function is for.
+//! Owns: fetching arguments by a site's recipes, choosing the calls that get a stack, and pairing calls with their
+//! returns. Because: every call costs the target's own time, so whatever can be decided in advance is stored in the
+//! site. Does not: know the purpose of a function.
 
 use core::ffi::c_void;
 use core::intrinsics::{AtomicOrdering, atomic_xchg};
@@ -29,14 +29,15 @@ use crate::task::Ids;
 use crate::walk::{self, Scratch, TAIL_WORDS, WORDS_MAX};
 use crate::{arch, filter, stack, task};
 
-/// How long a chance holds.
+/// Length of a draw period, after which the chance is computed anew.
 const DRAW_NS: u64 = 100_000_000;
-/// Stacks of one draw above what is due, when many more come than before.
+/// Limit on stacks per draw period, as a multiple of the stacks due, for periods with many more calls than the one
+/// before.
 const DRAW_EXCESS: u64 = 2;
 
 impl Limiter {
-    /// Draws for one call. Several CPUs may be here at a time: the numbers stay sums, and who replaces the chance is
-    /// one.
+    /// Draws for one call. Several CPUs may run this at a time: the numbers stay sums, and only one CPU replaces the
+    /// chance.
     #[inline(always)]
     fn wins(limiter: *mut Self, limit: u32, now: u64) -> bool {
         // SAFETY: a map value, of which only numbers are read and written.
@@ -60,7 +61,7 @@ impl Limiter {
     }
 }
 
-/// The site of the probe at hand, if somebody listens.
+/// The site of the current probe, unless it is muted.
 #[inline(always)]
 pub(super) fn site_of(context: *mut c_void) -> (u32, Option<&'static Site>) {
     // SAFETY: helper with the program's own context.
@@ -68,7 +69,7 @@ pub(super) fn site_of(context: *mut c_void) -> (u32, Option<&'static Site>) {
     (index, SITES.get(index).filter(|site| site.flags & site_flag::MUTE == 0))
 }
 
-/// A function was entered.
+/// A probed function is entered.
 #[uprobe]
 pub fn call(ctx: ProbeContext) -> u32 {
     let config = config();
@@ -77,13 +78,13 @@ pub fn call(ctx: ProbeContext) -> u32 {
         return 0;
     }
     let (index, Some(site)) = site_of(ctx.as_ptr()) else { return 0 };
-    // Before anything can be lost.
+    // Counted before the record can be lost.
     if let Some(count) = SITE_COUNTS.get_ptr_mut(index) {
         emit::add(count, 1);
     }
     emit::count(Counter::CallsSeen);
     let Some(scratch) = walk::claim() else {
-        // Uses up a sequence number, so that the gap is seen downstream too.
+        // Uses up a sequence number, so that user space sees the gap too.
         emit::header(kind::CALL, 0);
         emit::count(Counter::DropScratchBusy);
         return 0;
@@ -95,12 +96,12 @@ pub fn call(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Fills the record in `slot` and sends it.
+/// Fills the record in `slot` and emits it.
 #[inline(always)]
 fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, slot: &mut Scratch) {
     stack::begin(slot, ids, 0, 0);
-    // The time at which it was entered, not that at which its stack was walked. It and the number stay in the record:
-    // what is kept across the walk lies on the stack beside it.
+    // The time of entry, not that of the walk. Time and number stay in the record: anything kept across the walk would
+    // need stack space beside it.
     slot.sample.header = emit::header(kind::CALL, 0);
     slot.sample.period = u64::from(slot.sample.header.cpu) << 48 | slot.sample.header.sequence;
     slot.sample.kernel_end = KernelEnd::Complete as u8;
@@ -137,18 +138,18 @@ fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, 
 /// Takes the registers at the probe.
 #[inline(always)]
 pub(super) fn registers(ctx: &ProbeContext, config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd> {
-    // SAFETY: the context of a probe is readable, and is the registers.
+    // SAFETY: the context of a probe is readable, and consists of the registers.
     arch::copy(&mut slot.regs, unsafe { &*ctx.regs.cast() });
     stack::take_registers(config, slot)
 }
 
-/// Fetches the arguments into the slot. Gives those that could not be read, as bits.
+/// Fetches the arguments into the slot. Returns a bit per argument that could not be read.
 #[inline(always)]
 pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
     fetch_arguments(slot, site)
 }
 
-/// [`fetch_all`]. A function of its own, so that the kernel does not verify what comes after once for each way through.
+/// [`fetch_all`] as a separate function, so that the kernel does not verify the code after it once per path.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fetch_arguments(scratch: *mut Scratch, site: *const Site) -> u32 {
@@ -164,7 +165,7 @@ extern "C" fn fetch_arguments(scratch: *mut Scratch, site: *const Site) -> u32 {
         }
         let recipe = &site.fetches[i as usize];
         if recipe.reads == 0 {
-            // Most are in registers, and a call costs more than this.
+            // Most arguments are in registers, and a call costs more than this.
             let value = arch::register(&slot.walk.registers, &slot.regs, recipe.base);
             slot.arguments[i as usize] = cut(value >> (recipe.offsets[0] & 63), recipe);
         } else {
@@ -174,7 +175,7 @@ extern "C" fn fetch_arguments(scratch: *mut Scratch, site: *const Site) -> u32 {
     unread
 }
 
-/// True when this call gets a stack.
+/// True if this call gets a stack.
 #[inline(always)]
 fn has_stack(config: &Config, site: &Site, now: u64) -> bool {
     let own = site.stacks_per_second != 0;
@@ -188,8 +189,7 @@ fn has_stack(config: &Config, site: &Site, now: u64) -> bool {
     draw(own as u32, limit, now) != 0
 }
 
-/// Draws for one call, among those with this limiter; 1 when it gets a stack. Of its own for the reason of
-/// [`remember`].
+/// Draws for one call with this limiter; 1 if it gets a stack. Separate for the same reason as [`remember`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn draw(limiter: u32, limit: u32, now: u64) -> u32 {
@@ -206,11 +206,11 @@ fn no_stack(slot: &mut Scratch) {
     slot.walk.python_end = PythonEnd::NotWalked as u32;
 }
 
-/// Keeps what the return, or the id that will be given to a launch, must be joined with. Last of all, so that the time
-/// that is measured is the function's own.
+/// Stores the data that the return, or the launch's future correlation id, is joined with. Called last, so that the
+/// measured time is the function's own.
 ///
-/// A function of its own: what it puts into maps would lie on the stack beside the walk, for which kernels before 6.13
-/// have 512 bytes in all.
+/// A separate function: the map values would be on the stack beside the walk, and kernels before 6.13 have 512 bytes
+/// for both.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn remember(index: u32, flags: u32, call: u64, out: u64) -> u32 {
@@ -233,9 +233,9 @@ fn in_flight_key(thread: u32, site: u32) -> u64 {
     u64::from(thread) << 32 | u64::from(site)
 }
 
-/// Fetches argument `index` into the slot; 1 when it could not be read.
+/// Fetches argument `index` into the slot; 1 if it could not be read.
 ///
-/// A function of its own, so that the kernel verifies its ways once.
+/// A function of its own, so that the kernel verifies its paths once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fetch(scratch: *mut Scratch, fetch: *const Fetch, index: u32, frame: u32) -> u32 {
@@ -277,8 +277,9 @@ fn fetched(slot: &Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
     in_word(ahead.frames.word(address & !7)?, address, fetch)
 }
 
-/// A variable of the running thread, by glibc's table of thread-local blocks (`dtv_t` in sysdeps/generic/dl-dtv.h: the
-/// second word of the thread's control block leads to pairs, of which the first has the number of pairs before it).
+/// A thread-local variable of the running thread, through glibc's table of TLS blocks (`dtv_t` in
+/// sysdeps/generic/dl-dtv.h: the second word of the thread control block points to pairs; the pair before them holds
+/// their number).
 #[inline(always)]
 fn thread_local(slot: &Scratch, fetch: &Fetch) -> Option<u64> {
     let index = arch::register(&slot.walk.registers, &slot.regs, fetch.offsets[1] as u8);
@@ -288,14 +289,14 @@ fn thread_local(slot: &Scratch, fetch: &Fetch) -> Option<u64> {
         return Some(0);
     }
     let block: u64 = read(blocks.wrapping_add(module.wrapping_mul(16)))?;
-    // Blocks are made at their first use, of zeros as far as these variables are concerned.
+    // TLS blocks are allocated at first use, zeroed as far as these variables are concerned.
     if block == u64::MAX {
         return Some(0);
     }
     read(block.wrapping_add(offset).wrapping_add_signed(i64::from(fetch.offsets[0])))
 }
 
-/// A value of the process, read by itself: it lies nowhere near what is read otherwise.
+/// A value of the process, read without read-ahead: it is not near other reads.
 #[inline(always)]
 fn read<T: Copy + Default>(address: u64) -> Option<T> {
     let mut value = T::default();
@@ -306,8 +307,8 @@ fn read<T: Copy + Default>(address: u64) -> Option<T> {
     if failed { None } else { Some(value) }
 }
 
-/// The value that begins at `address`, given the aligned word that holds it; one that does not lie within a word is
-/// read by itself.
+/// The value at `address`, given the aligned word that holds its first byte; a value that crosses the word is read
+/// separately.
 #[inline(always)]
 fn in_word(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
     match within(word, address, fetch) {
@@ -316,15 +317,15 @@ fn in_word(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
     }
 }
 
-/// The same, if it lies within the word.
+/// Like [`in_word`], but `None` if the value crosses the word.
 #[inline(always)]
 fn within(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
     let into = address & 7;
     (into + u64::from(fetch.bytes) <= 8 || into == 0).then_some(word >> (8 * into))
 }
 
-/// The lowest bytes of a value, extended as it is declared. Without branches: there are as many arguments to verify as
-/// a site may have, each by every way through this.
+/// The lowest bytes of a value, extended as declared. Branch-free: the verifier follows every path through this code
+/// for each of a site's arguments.
 #[inline(always)]
 fn cut(value: u64, fetch: &Fetch) -> u64 {
     let unused = 64_u32.wrapping_sub(8 * u32::from(fetch.bytes)) & 63;
@@ -333,7 +334,7 @@ fn cut(value: u64, fetch: &Fetch) -> u64 {
     zeros | signs & 0_u64.wrapping_sub(u64::from(fetch.signed & 1))
 }
 
-/// A call as the two words that it is sent as.
+/// A call as the two words in which it is sent.
 #[inline(always)]
 fn halves(call: &Call) -> [u64; 2] {
     [
@@ -342,8 +343,8 @@ fn halves(call: &Call) -> [u64; 2] {
     ]
 }
 
-/// Puts the call, its arguments and its text behind the `words` of the stack, and hands the record over. Of its own for
-/// the reason of [`remember`].
+/// Appends the call, its arguments and its text to the `words` of the stack, and emits the record. Separate for the
+/// same reason as [`remember`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn send(scratch: *mut Scratch, words: u32, first: u64, second: u64, text: u64) -> u32 {
@@ -358,13 +359,14 @@ extern "C" fn send(scratch: *mut Scratch, words: u32, first: u64, second: u64, t
 #[inline(always)]
 fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u64) {
     const CALL_WORDS: usize = size_of::<Call>() / 8;
-    // The kernel's verifier must see the bounds on the very registers that are used.
+    // The kernel's verifier must see the bounds on the registers that are used as indices.
     let words = core::hint::black_box(words) as usize;
     let arguments = core::hint::black_box((second & 0xffff) as usize);
     if words > WORDS_MAX || arguments > ARGUMENTS_MAX {
         return;
     }
-    // SAFETY: `words` and `tail` follow one another (asserted in `walk`), and the tail has room for all that follows.
+    // SAFETY: `words` and `tail` are adjacent (asserted in `walk::scratch`), and the tail has room for everything that
+    // follows.
     let at = unsafe { (&raw mut slot.words).cast::<u64>().add(words) };
     const { assert!(TAIL_WORDS == CALL_WORDS + ARGUMENTS_MAX + TEXT_MAX / 8) };
     for i in 0..ARGUMENTS_MAX {
@@ -398,12 +400,12 @@ fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u6
     } else {
         emit::as_it_fills(now, emit::OF_CALLS)
     };
-    // SAFETY: what was written follows `sample` without a gap, and `size` is within.
+    // SAFETY: the written words follow `sample` without a gap, and `size` lies within.
     unsafe { emit::record(&raw const slot.sample, size, urgency) };
 }
 
-/// Copies a text of the process, and fills its last word with zeros. Gives flags of the call, and the bytes of the text
-/// without the zero at its end.
+/// Copies a string of the process, and pads its last word with zeros. Returns flags of the call, and the length of the
+/// string in bytes without its terminator.
 ///
 /// # Safety
 /// `to` has room for [`TEXT_MAX`] bytes.
@@ -416,7 +418,7 @@ unsafe fn read_text(to: *mut u64, text: u64) -> (u16, u64) {
     }
     let bytes = core::hint::black_box(read as u64 - 1) & (TEXT_MAX as u64 - 1);
     if bytes & 7 != 0 {
-        // SAFETY: within what was read. What an earlier text left behind the end of this one stays here.
+        // SAFETY: within the bytes read. Bytes of an earlier text after the end of this one stay in the slot.
         unsafe {
             let last = to.add((bytes / 8) as usize);
             last.write_volatile(last.read_volatile() & (u64::MAX >> (64 - 8 * (bytes & 7))));
@@ -425,16 +427,16 @@ unsafe fn read_text(to: *mut u64, text: u64) -> (u16, u64) {
     (if read as usize == TEXT_MAX { call_flag::TEXT_CUT } else { 0 }, bytes)
 }
 
-/// A function returned.
+/// A probed function returns.
 #[uretprobe]
 pub fn call_return(ctx: RetProbeContext) -> u32 {
     let config = config();
-    // SAFETY: helpers; the first with the program's own context.
+    // SAFETY: helpers; the first takes the program's own context.
     let (site, thread) =
         unsafe { (bpf_get_attach_cookie(ctx.as_ptr()) as u32, bpf_get_current_pid_tgid() as u32) };
     let key = in_flight_key(thread, site);
-    // Only calls of targets are there.
-    // SAFETY: the value is copied at once; only this thread's own calls write it.
+    // The map has calls of targets only.
+    // SAFETY: the value is copied immediately; only this thread's own calls write it.
     let Some(entered) = (unsafe { IN_FLIGHT.get(&key) }).copied() else { return 0 };
     let _ = IN_FLIGHT.remove(&key);
     let Some(ids) = task::current_ids(config) else { return 0 };
@@ -447,7 +449,7 @@ pub fn call_return(ctx: RetProbeContext) -> u32 {
         tid: ids.tid,
         call: entered.call,
         entered_ns: entered.entered_ns,
-        // SAFETY: the context of a probe is readable, and is the registers.
+        // SAFETY: the context of a probe is readable, and consists of the registers.
         result: arch::result(unsafe { &*ctx.regs.cast() }),
         out: 0,
         site,

@@ -1,7 +1,8 @@
-//! Message: what a collector inside a process says, and activity records of another tool's collection as they are read.
+//! Message: messages of a collector inside a process, and activity records of another tool's collection while that tool
+//! reads them.
 //!
-//! Owns: reading them out of the process. Because: a probe with a pointer needs no socket and no file, and works across
-//! containers. Does not: understand activities.
+//! Owns: reading both out of the process. Because: a probe on a function with a pointer needs no socket and no file,
+//! and works across containers. Does not: interpret activities.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str};
@@ -20,13 +21,13 @@ use crate::task::Ids;
 use crate::walk::{self, Scratch, WORDS_MAX};
 use crate::{arch, emit, filter, task};
 
-/// Words of a [`Message`] without what follows it.
+/// Words of a [`Message`] without the bytes that follow.
 const HEAD_WORDS: usize = size_of::<Message>() / 8;
 const _: () = assert!(HEAD_WORDS + MESSAGE_BYTES_MAX.div_ceil(8) <= WORDS_MAX);
 const _: () = assert!(BORROWED_BYTES_MAX + BORROWED_NAME_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(of_kernel::NAME + 8 <= BORROWED_BYTES_MAX && BORROWED_BYTES_MAX.is_power_of_two());
 
-/// A collector says something, or a reader of activity records asks for the next one.
+/// A collector sends a message, or a reader of activity records asks for the next one.
 #[uprobe]
 pub fn message(ctx: ProbeContext) -> u32 {
     let config = config();
@@ -38,7 +39,7 @@ pub fn message(ctx: ProbeContext) -> u32 {
     if let Some(count) = SITE_COUNTS.get_ptr_mut(index) {
         emit::add(count, 1);
     }
-    // SAFETY: the context of a probe is readable, and is the registers.
+    // SAFETY: the context of a probe is readable, and consists of the registers.
     let values = arch::arguments(unsafe { &*ctx.regs.cast() });
     if site.flags & site_flag::BORROW != 0 {
         // SAFETY: only the presence of the entry is used.
@@ -68,23 +69,23 @@ pub fn message(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Whether the collector of this process collects.
+/// Tracks whether the collector of this process is active.
 #[inline(always)]
 fn note_state(pid: u32, what: u64) {
     if what == state::COLLECTING {
-        // Without room the records are read twice, and distinguished by who reported them.
+        // If the map is full, records are read twice, and user space distinguishes them by their reporter.
         let _ = COLLECTED.insert(&pid, 1, 0);
     } else if what == state::IDLE {
         let _ = COLLECTED.remove(&pid);
     }
 }
 
-/// An id was given to the last launch of this thread.
+/// The last launch of this thread receives a correlation id.
 #[inline(always)]
 fn correlation(ids: Ids, [id, api, _]: [u64; 3]) {
     // SAFETY: helper without arguments.
     let thread = unsafe { bpf_get_current_pid_tgid() } as u32;
-    // SAFETY: the value is copied at once; only this thread's own calls write it.
+    // SAFETY: the value is copied immediately; only this thread's own calls write it.
     let launched = (unsafe { LAUNCHED.get(&thread) }).copied();
     let _ = LAUNCHED.remove(&thread);
     emit::count(Counter::CallsSeen);
@@ -103,10 +104,10 @@ fn correlation(ids: Ids, [id, api, _]: [u64; 3]) {
     };
 }
 
-/// Everything else that a collector says.
+/// All other messages of a collector.
 #[inline(always)]
 fn said(ids: Ids, what: u16, values: [u64; 3], slot: &mut Scratch) {
-    // How many, of how many bytes, and how many there may be.
+    // Number of elements, their size in bytes, and the limit on their number.
     let (address, count, each, most) = match what {
         probe::ACTIVITIES => (values[0], values[1], size_of::<Activity>() as u64, BATCH_MAX as u64),
         probe::NAME | probe::SAMPLES | probe::DEVICE => (values[1], values[2], 1, MESSAGE_BYTES_MAX as u64),
@@ -125,7 +126,7 @@ fn said(ids: Ids, what: u16, values: [u64; 3], slot: &mut Scratch) {
     let words = (&raw mut slot.words).cast::<u64>();
     // SAFETY: within `words` (asserted above); the helper checks the source and never faults.
     unsafe {
-        // So that nothing of an earlier message stays in the padding.
+        // No bytes of an earlier message remain in the padding.
         words.add(HEAD_WORDS + (bytes / 8) as usize).write_volatile(0);
         if bytes > 0 && bpf_probe_read_user(words.add(HEAD_WORDS).cast(), bytes, address as *const _) != 0 {
             flags |= message_flag::UNREAD;
@@ -134,10 +135,10 @@ fn said(ids: Ids, what: u16, values: [u64; 3], slot: &mut Scratch) {
     send(ids, what, flags, bytes, values, slot);
 }
 
-/// The record before the one that is asked for: complete, and still in its buffer.
+/// The record before the requested one: complete, and still in its buffer.
 #[inline(always)]
 fn borrowed(ctx: &ProbeContext, config: &Config, ids: Ids, site: &Site, slot: &mut Scratch) {
-    /// What the arguments of such a site are.
+    /// Number of arguments of such a site.
     const ALL: u8 = 3;
     if registers(ctx, config, slot).is_err() || site.arguments != ALL || fetch_all(site, slot) != 0 {
         return;
@@ -145,7 +146,7 @@ fn borrowed(ctx: &ProbeContext, config: &Config, ids: Ids, site: &Site, slot: &m
     let [buffer, bytes, out] = [slot.arguments[0], slot.arguments[1], slot.arguments[2]];
     let record = read_word(out);
     if record == 0 {
-        // The first is asked for.
+        // The first record is requested: there is none before it.
         return;
     }
     let words = (&raw mut slot.words).cast::<u64>();
@@ -166,7 +167,7 @@ fn borrowed(ctx: &ProbeContext, config: &Config, ids: Ids, site: &Site, slot: &m
         flags |= message_flag::UNREAD;
     }
     let mut name_bytes = 0;
-    // SAFETY: as above; what was not read is left from an earlier record, and not looked at.
+    // SAFETY: as above; words that were not read are left from an earlier record, and not used.
     let (kind, name) = unsafe {
         let at = words.add(HEAD_WORDS);
         (at.read_volatile() as u32, at.add(of_kernel::NAME / 8).read_volatile())
@@ -174,7 +175,7 @@ fn borrowed(ctx: &ProbeContext, config: &Config, ids: Ids, site: &Site, slot: &m
     if read && taken as usize >= of_kernel::NAME + 8 && cupti::kind::KERNELS.contains(&kind) && name != 0 {
         // SAFETY: as above.
         let to = unsafe { words.add(HEAD_WORDS + (taken / 8) as usize) };
-        // SAFETY: there is room behind the record (asserted above).
+        // SAFETY: there is room after the record (asserted above).
         let got = unsafe { bpf_probe_read_user_str(to.cast(), BORROWED_NAME_MAX as u32, name as *const _) };
         if got > 0 {
             name_bytes = got as u32 - 1;
@@ -190,7 +191,7 @@ fn borrowed(ctx: &ProbeContext, config: &Config, ids: Ids, site: &Site, slot: &m
     send(ids, probe::BORROWED, flags, total, [u64::from(taken), 0, 0], slot);
 }
 
-/// A word of the process; 0 when it cannot be read.
+/// A word of the process; 0 if it cannot be read.
 #[inline(always)]
 fn read_word(address: u64) -> u64 {
     let mut word = 0u64;
@@ -199,7 +200,7 @@ fn read_word(address: u64) -> u64 {
     if failed { 0 } else { word }
 }
 
-/// Completes the message whose bytes stand in the slot, and hands it over.
+/// Completes the message whose bytes are in the slot, and emits it.
 #[inline(always)]
 fn send(ids: Ids, what: u16, flags: u16, bytes: u32, values: [u64; 3], slot: &mut Scratch) {
     emit::count(Counter::CallsSeen);

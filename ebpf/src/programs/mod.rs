@@ -1,4 +1,4 @@
-//! One file per group of programs.
+//! The programs, one file per group.
 
 mod call;
 mod message;

@@ -1,9 +1,8 @@
-//! Off-CPU: the moments at which a thread of a target leaves its CPU and comes back to one.
+//! Off-CPU: a thread of a target leaves its CPU, and comes back to one.
 //!
-//! Owns: which switches count, who woke the thread, and the share of a CPU that walks may take. Because: a wait's stack
-//! is only there when the wait begins, and how long it will be is only known when it ends: so the stack goes out first
-//! and the time follows. Does not: pair the two (user space does), or lose time: a wait without a walk still gets its
-//! time.
+//! Owns: which switches count, who woke the thread, and the budget of walks per CPU. Because: the stack of a wait
+//! exists when the wait begins, and its duration is known when it ends; so the stack is sent first and the time
+//! follows. Does not: pair the two (user space does), or lose time: the time of a wait is sent even without a walk.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
@@ -20,16 +19,16 @@ use crate::maps::{BLOCKED, WALKS, config};
 use crate::task::Ids;
 use crate::{filter, stack, task, walk};
 
-/// `TASK_DEAD` (include/linux/sched.h): the thread will not come back.
+/// `TASK_DEAD` (include/linux/sched.h): the thread will not run again.
 const TASK_DEAD: u32 = 0x80;
 
-/// Walks that may come at once: a second's.
+/// Largest burst of walks: the budget of one second.
 const WALKS_AT_ONCE: u64 = WAITS_WALKED_PER_SECOND as u64;
-/// Time in which one more walk becomes due.
+/// Time after which one more walk is due.
 const WALK_NS: u64 = 1_000_000_000 / WALKS_AT_ONCE;
 
 impl Bucket {
-    /// Takes one walk; false when the share is used up.
+    /// Takes one walk; false if the budget is used up.
     #[inline(always)]
     fn take(&mut self, now: u64) -> bool {
         let earliest = now.saturating_sub(WALKS_AT_ONCE * WALK_NS);
@@ -42,7 +41,7 @@ impl Bucket {
     }
 }
 
-/// `TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, …)`: `prev` still is the running task.
+/// `TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, …)`: `prev` is still the running task.
 #[raw_tracepoint(tracepoint = "sched_switch")]
 pub fn off_cpu(ctx: RawTracePointContext) -> i32 {
     let config = config();
@@ -60,7 +59,7 @@ fn comes(config: &Config, next: u64) {
     if key == 0 {
         return;
     }
-    // SAFETY: the value is copied at once; only the thread's own switches, which follow one another, write it.
+    // SAFETY: the value is copied immediately; only the thread's own switches, which are serialized, write it.
     let Some(blocked) = (unsafe { BLOCKED.get(&key) }).copied() else { return };
     let _ = BLOCKED.remove(&key);
     emit::count(Counter::WaitsSeen);
@@ -93,13 +92,14 @@ fn leaves(ctx: &RawTracePointContext, config: &Config, prev: u64, now: u64) {
     if !filter::is_target(config, ids.pid) || task::read::<u64>(prev + u64::from(config.task_mm)) == 0 {
         return;
     }
-    // A waker may have set it to running a moment ago: such a wait is then taken for a preemption, and is as short.
+    // A waker may have set the state to running just before: such a wait counts as a preemption, and is as short as
+    // one.
     let state = task::read::<u32>(prev + u64::from(config.task_state));
     if state & TASK_DEAD != 0 {
         return;
     }
     let flags = sample_flag::OFF_CPU | if state == 0 { sample_flag::PREEMPTED } else { 0 };
-    // First the entry: a stack whose wait never ends would seem to wait for ever.
+    // The entry first: a stack without an entry would look like a wait that never ends.
     let blocked = Blocked { began_ns: now, pid: ids.pid, tid: ids.tid, ..Blocked::default() };
     if BLOCKED.insert(&key, blocked, 0).is_err() {
         emit::count(Counter::WaitsUntracked);
@@ -109,14 +109,14 @@ fn leaves(ctx: &RawTracePointContext, config: &Config, prev: u64, now: u64) {
     if stack != wake_stack::SENT
         && let Some(blocked) = BLOCKED.get_ptr_mut(&key)
     {
-        // SAFETY: until this switch is over the thread does not run again, so the entry stays. Whoever wakes it
-        // meanwhile writes other fields.
+        // SAFETY: the thread does not run again until this switch is complete, so the entry stays. A concurrent waker
+        // writes other fields.
         unsafe { (*blocked).stack = stack };
     }
 }
 
-/// `TP_PROTO(struct task_struct *p)`: the running task, or an interrupt, wakes `p`. Of several, the last one before the
-/// thread runs counts.
+/// `TP_PROTO(struct task_struct *p)`: the running task, or an interrupt, wakes `p`. The last wake-up before the thread
+/// runs counts.
 #[raw_tracepoint(tracepoint = "sched_waking")]
 pub fn waking(ctx: RawTracePointContext) -> i32 {
     let config = config();
@@ -130,8 +130,8 @@ pub fn waking(ctx: RawTracePointContext) -> i32 {
         },
     };
     let Ids { pid, tid } = ids.unwrap_or(Ids { pid: 0, tid: 0 });
-    // SAFETY: the kernel holds the lock of the thread that is woken, so wakers follow one another, and the switch that
-    // takes the entry comes after them; a slot of the map stays readable.
+    // SAFETY: the kernel holds the lock of the woken thread, so wakers are serialized, and the switch that takes the
+    // entry comes after them; a slot of the map stays readable.
     unsafe {
         (*blocked).woken_ns = bpf_ktime_get_ns();
         (*blocked).waker = waker;
@@ -141,11 +141,11 @@ pub fn waking(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Sends the stack of the running task, if the CPU's share of walks allows it. One of [`wake_stack`].
+/// Sends the stack of the running task, within the CPU's budget of walks. Returns one of [`wake_stack`].
 #[inline(always)]
 fn walked(ctx: &RawTracePointContext, config: &Config, ids: Ids, flags: u8, now: u64) -> u32 {
     let Some(bucket) = WALKS.get_ptr_mut(0) else { return wake_stack::RATE_LIMITED };
-    // SAFETY: the slot belongs to this CPU, whose switches follow one another.
+    // SAFETY: the slot belongs to this CPU, whose switches are serialized.
     if !unsafe { (*bucket).take(now) } {
         return wake_stack::RATE_LIMITED;
     }

@@ -1,7 +1,7 @@
 //! Process events: targets follow their children, and user space learns of exec, exit and new libraries.
 //!
-//! Raw tracepoints give the task itself, whose layout the loader knows, where the classic ones give ids of the
-//! initial namespace and a record whose layout changed (`sched_process_free`, 6.16).
+//! Raw tracepoints, because they pass the task itself, whose layout the loader knows. The classic ones pass ids of the
+//! initial namespace, in a record whose layout has changed (`sched_process_free`, 6.16).
 
 use aya_ebpf::macros::{raw_tracepoint, tracepoint};
 use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
@@ -23,7 +23,7 @@ pub fn process_fork(ctx: RawTracePointContext) -> i32 {
     if ids.pid == parent.pid || !filter::is_target(config, parent.pid) {
         return 0;
     }
-    // SAFETY: the value is copied at once.
+    // SAFETY: the value is copied immediately.
     if let Some(target) = unsafe { TARGETS.get(&parent.pid) }.copied() {
         if target.flags & target_flag::FOLLOW == 0 {
             return 0;
@@ -32,7 +32,7 @@ pub fn process_fork(ctx: RawTracePointContext) -> i32 {
             emit::count(Counter::DropTargetsFull);
         }
     }
-    // The child begins with the parent's address space, so it can be walked from its first instruction.
+    // The child starts with the parent's address space, so it can be walked from its first instruction.
     // SAFETY: the value is copied before anything else can change it; user space replaces entries as a whole.
     if let Some(process) = unsafe { PROCESSES.get(&parent.pid) } {
         let _ = PROCESSES.insert(&ids.pid, process, 0);
@@ -48,7 +48,7 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     let p = ctx.arg::<u64>(0);
     let Some(ids) = task::ids(config, p) else { return 0 };
     if filter::is_target(config, ids.pid) {
-        // What is known of the old program would misguide the walk.
+        // The tables of the old program would mislead the walk.
         let _ = PROCESSES.remove(&ids.pid);
         send(kind::EXEC, ids.pid, 0, child_comm(config, p));
     }
@@ -74,7 +74,8 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// After each `mmap`: a library may have been loaded, and every sample in it is cut short until its table is there.
+/// After each `mmap`: it may have loaded a library, and every sample in that library is cut short until its table is
+/// loaded.
 #[tracepoint(category = "syscalls", name = "sys_exit_mmap")]
 pub fn mapped(_ctx: TracePointContext) -> u32 {
     /// `PROT_EXEC` (include/uapi/asm-generic/mman-common.h).
@@ -85,7 +86,7 @@ pub fn mapped(_ctx: TracePointContext) -> u32 {
         return 0;
     }
     let [protection, _, file] = task::last_arguments();
-    // Anonymous code is generated: it is found when a sample meets it.
+    // Anonymous code is generated code: the next sample in it reports it.
     if protection & PROT_EXEC != 0 && file as i32 >= 0 {
         send(kind::MAP, ids.pid, 0, child_comm(config, task::current()));
     }
@@ -102,7 +103,7 @@ fn send(kind: u16, pid: u32, parent: u32, comm: [u8; 16]) {
     emit::count(Counter::ProcessEventsSeen);
     let size = size_of::<ProcessEvent>() as u32;
     let header = emit::header(kind, size);
-    // A process maps as often as it likes; a mapping that is not reported is found at the next sample in it.
+    // A process can map at any rate; an unreported mapping is found at the next sample in it.
     let urgency = if kind == kind::MAP {
         emit::as_it_fills(header.time_ns, emit::OF_MAPPINGS)
     } else {

@@ -32,7 +32,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
         return 0;
     }
     let Some(scratch) = walk::claim() else {
-        // Uses up a sequence number, so that the gap is seen downstream too.
+        // Uses up a sequence number, so that user space sees the gap too.
         emit::header(kind::SAMPLE, 0);
         emit::count(Counter::DropScratchBusy);
         return 0;
@@ -44,7 +44,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     0
 }
 
-/// Fills the record in `slot` and sends it.
+/// Fills the record in `slot` and emits it.
 #[inline(always)]
 fn take(ctx: &PerfEventContext, config: &Config, ids: Ids, slot: &mut Scratch) {
     // SAFETY: the context of a perf event program is readable, and the registers are part of it.

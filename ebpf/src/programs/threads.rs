@@ -1,9 +1,9 @@
-//! Threads: every thread of the targets at this moment, read without stopping any.
+//! Threads: the current state of every thread of the targets, read without stopping any.
 //!
-//! Owns: what is copied of a task into the iterator's output. Because: a thread that is not on a CPU keeps its user
-//! registers and its kernel stack where it left them, and nothing but a program in the kernel can read them all of a
-//! running process. Does not: walk user stacks: this runs on the reader's thread, which must not wait for a page of
-//! somebody else.
+//! Owns: the task data copied into the iterator's output. Because: a thread that is off its CPU keeps its user
+//! registers and its kernel stack in place, and only a program in the kernel can read those of all threads of a running
+//! process. Does not: walk user stacks: this runs on the reader's thread, which must not wait for another process's
+//! page.
 
 use core::mem::offset_of;
 
@@ -34,10 +34,10 @@ struct Meta {
     seq: *mut seq_file,
 }
 
-/// The record is made where other programs keep the words of a stack.
+/// The record is built in the words of the scratch slot.
 const _: () = assert!(size_of::<Thread>() <= WORDS_MAX * 8);
 
-/// Came to a task; the last call comes without one.
+/// Called for each task; the last call comes without one.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task")]
 pub extern "C" fn threads(context: *const Context) -> i32 {
@@ -47,7 +47,7 @@ pub extern "C" fn threads(context: *const Context) -> i32 {
         return 0;
     }
     let config = config();
-    // The same once more, as a number: functions with external linkage take no typed pointer.
+    // The task's address again, as a number: functions with external linkage take no typed pointer.
     let address = read::<u64>(context as u64 + offset_of!(Context, task) as u64);
     let Some(ids) = task::ids(config, address) else { return 0 };
     // SAFETY: only the presence of the entry is used.
@@ -55,8 +55,8 @@ pub extern "C" fn threads(context: *const Context) -> i32 {
         return 0;
     }
     let Some(scratch) = walk::claim() else { return 0 };
-    // SAFETY: the slot was claimed for this run; the record fits into its words (asserted above), whose alignment it
-    // has.
+    // SAFETY: the slot was claimed for this run; the record fits into its words (asserted above), which have its
+    // alignment.
     let (slot, thread) = unsafe { (&mut *scratch, &mut *(&raw mut (*scratch).words).cast::<Thread>()) };
     words::clear(thread);
     thread.pid = ids.pid;
@@ -68,13 +68,13 @@ pub extern "C" fn threads(context: *const Context) -> i32 {
     if thread.flags & thread_flag::KERNEL_THREAD == 0 {
         registers(config, task, slot, thread);
     }
-    // SAFETY: a whole record. When there is no room, the kernel calls once more with an empty buffer.
+    // SAFETY: a complete record. If there is no room, the kernel calls once more with an empty buffer.
     unsafe { bpf_seq_write((*(*context).meta).seq, (&raw const *thread).cast(), size_of::<Thread>() as u32) };
     walk::release(scratch);
     0
 }
 
-/// What the scheduler knows of the task.
+/// Scheduler state of the task.
 #[inline(always)]
 fn state(config: &Config, fields: &ThreadFields, task: u64, thread: &mut Thread) {
     let at = |offset: u32| task + u64::from(offset);
@@ -113,10 +113,10 @@ fn kernel_stack(task: *mut task_struct, thread: &mut Thread) {
     }
 }
 
-/// The registers with which the task left user mode.
+/// The user registers that the task had at kernel entry.
 #[inline(always)]
 fn registers(config: &Config, task: *mut task_struct, slot: &mut Scratch, thread: &mut Thread) {
-    // SAFETY: helpers of kernel 5.15; the task is held by the iterator, and the destination has the size.
+    // SAFETY: helpers of kernel 5.15; the iterator holds the task, and the destination has the size given.
     let failed = unsafe {
         let regs = bpf_task_pt_regs(task);
         bpf_probe_read_kernel((&raw mut slot.regs).cast(), size_of::<UserRegs>() as u32, regs as *const _)

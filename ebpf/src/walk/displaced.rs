@@ -1,9 +1,9 @@
-//! What probes of the kernel displaced in a thread.
+//! Return addresses and instructions that kernel probes displaced in a thread.
 //!
-//! Owns: finding the real return address, and the real place of an instruction that is executed elsewhere. Because: a
-//! probe on a return (`uretprobe`, ours or another tool's) puts the address of a page of the kernel's where the return
-//! address was, and an instruction that cannot be emulated is stepped in that page: a walk that cannot see through ends
-//! there. Does not: read user memory: the kernel keeps what it displaced in structures of the thread.
+//! Owns: finding the real return address, and the real address of an instruction that executes out of line. Because: a
+//! return probe (`uretprobe`, ours or another tool's) replaces the return address by that of a trampoline in a
+//! kernel-provided page, and instructions that cannot be emulated are single-stepped in the same page; a walk would end
+//! there. Does not: read the displaced values from user memory: the kernel keeps them in structures of the thread.
 //!
 //! Source: Linux, `struct uprobe_task` and `struct return_instance` (include/linux/uprobes.h), `prepare_uretprobe` and
 //! `pre_ssout` (kernel/events/uprobes.c).
@@ -16,20 +16,20 @@ use deepctx_walk::unwind_row::Registers;
 use super::memory::DirectMemory;
 use crate::{arch, maps, task};
 
-/// Most replaced addresses of a thread (`MAX_URETPROBE_DEPTH`).
+/// Limit on replaced return addresses of a thread (`MAX_URETPROBE_DEPTH`).
 const DEPTH_MAX: u32 = 64;
-/// Bytes by which the kernel's own code behind a return (x86-64: three pushes before a system call) may have lowered
-/// the stack pointer of a thread that was interrupted there.
+/// Bytes by which the return trampoline (x86-64: three pushes before a system call) may have lowered the stack pointer
+/// of a thread that was interrupted there.
 const TRAMPOLINE_FRAME: u64 = 24;
-/// Bytes of that page that are used: at most the smallest page.
+/// Bytes in use of that page: at most the smallest page size.
 const PAGE: u64 = 4096;
-/// Bytes of the longest instruction.
+/// Length of the longest instruction, bytes.
 const INSTRUCTION_MAX: u64 = 15;
 
 const FOUND: u32 = 1;
 const NOT_FOUND: u32 = 0;
 
-/// Puts the real PC, and the stack pointer that goes with it, into the registers; false when nothing was displaced.
+/// Stores the real PC, and the stack pointer that goes with it, in the registers; false if nothing was displaced.
 #[inline(always)]
 pub(super) fn put_back(walk: &mut Walk) -> bool {
     put_back_checked(walk) == FOUND
@@ -61,8 +61,8 @@ extern "C" fn put_back_checked(walk: *mut Walk) -> u32 {
     if registers.exact == 0 {
         return returned(config, utask, registers);
     }
-    // In what order, matters: a return address that the kernel has put back is remembered no more, and the one of the
-    // caller's caller may be as near.
+    // The order matters: once the kernel has restored a return address, its return instance is gone, and that of the
+    // caller's caller may be within reach.
     let behind = arch::behind_trampoline(registers.pc - page);
     if let Some((put_back, offset)) = behind
         && (put_back || returned(config, utask, registers) == NOT_FOUND)
@@ -75,8 +75,8 @@ extern "C" fn put_back_checked(walk: *mut Walk) -> u32 {
     returned(config, utask, registers)
 }
 
-/// The thread has left the system call of the kernel's code behind a return: the real return address is on the stack
-/// again, `offset` bytes above the stack pointer.
+/// The thread has left the system call of the return trampoline: the real return address is back on the stack, `offset`
+/// bytes above the stack pointer.
 #[inline(always)]
 fn leaving(registers: &mut Registers, offset: u64) -> u32 {
     let at = registers.sp.wrapping_add(offset);
@@ -87,7 +87,7 @@ fn leaving(registers: &mut Registers, offset: u64) -> u32 {
     FOUND
 }
 
-/// The thread is about to execute the copy of an instruction, or just did.
+/// The thread is about to execute the out-of-line copy of an instruction, or just did.
 #[inline(always)]
 fn stepped(config: &Config, utask: u64, registers: &mut Registers) -> bool {
     let copy = task::read::<u64>(utask + u64::from(config.utask_xol_vaddr));
@@ -99,7 +99,7 @@ fn stepped(config: &Config, utask: u64, registers: &mut Registers) -> bool {
     true
 }
 
-/// The PC stands in for a return address.
+/// The PC is in the page that replaced a return address.
 #[inline(always)]
 fn returned(config: &Config, utask: u64, registers: &mut Registers) -> u32 {
     let reach = if registers.exact != 0 { TRAMPOLINE_FRAME } else { 0 };
@@ -108,7 +108,7 @@ fn returned(config: &Config, utask: u64, registers: &mut Registers) -> u32 {
         if instance == 0 {
             break;
         }
-        // The stack pointer behind the return.
+        // The stack pointer after the return.
         let sp = task::read::<u64>(instance + u64::from(config.return_stack)) + arch::RETURN_ADDRESS_BYTES;
         if sp.wrapping_sub(registers.sp) <= reach {
             registers.pc = task::read::<u64>(instance + u64::from(config.return_address));

@@ -1,7 +1,7 @@
-//! The kernel's side of reading user memory: ahead, since each call of the helper costs as much as two frames.
+//! Reads of user memory in the kernel, with read-ahead, because each call of the helper costs as much as two frames.
 //!
-//! Owns: the windows. Because: the helper's cost hardly depends on how much it reads (measured: 60 to 80 ns for 8 bytes
-//! as for 512). Does not: ask again for a page that the walk did not ask for and that was not there: a fault costs more
+//! Owns: the read-ahead windows. Because: the cost of the helper hardly depends on the size of the read (measured: 60
+//! to 80 ns, for 8 bytes as for 512). Does not: read ahead again into a page that was absent before: a fault costs more
 //! than a call.
 
 use core::mem::MaybeUninit;
@@ -12,37 +12,37 @@ use deepctx_walk::memory::Memory;
 use super::Kernel;
 use super::lasting::WordCache;
 
-/// Words of a [`Window`]: thirty frames of CPython, or a hundred small native ones. No more than a page, so that a
-/// window touches two at most.
+/// Words of a [`Window`]: thirty frames of CPython, or a hundred small native ones. At most a page, so that a window
+/// touches no more than two pages.
 const WINDOW_WORDS: usize = 512;
 const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
-/// Bytes of the smallest page.
+/// Size of the smallest page, bytes.
 const PAGE: u64 = 4096;
-/// Pages that a window remembers not to have been there: ends of stacks, beginnings of an interpreter's blocks.
+/// Number of absent pages that a window remembers: ends of stacks, beginnings of an interpreter's memory blocks.
 const ABSENT: usize = 16;
 
-/// What belongs to a scratch slot and has no room in it.
+/// Data that belongs to a scratch slot and does not fit into it.
 #[repr(C)]
 pub struct ReadAhead {
-    /// What was read of the stack.
+    /// Read-ahead of the stack.
     pub stack: Window,
-    /// What was read of the interpreter's frames, or behind a pointer.
+    /// Read-ahead of interpreter frames, or of a structure behind a pointer.
     pub frames: Window,
-    /// Words that last.
+    /// Words that are cached across walks.
     lasting: WordCache,
 }
 
 const _: () = assert!(size_of::<ReadAhead>() <= 32 << 10);
 
-/// User memory that was read ahead. The thread that is walked does not run meanwhile.
+/// User memory that was read ahead. The walked thread does not run in the meantime.
 #[repr(C)]
 pub struct Window {
     /// Address of the first word.
     begin: u64,
-    /// Bytes that are valid; 0 when it holds nothing.
+    /// Number of valid bytes; 0 if the window is empty.
     bytes: u64,
-    /// Pages that could not be read when they were not asked for yet, each at the place of its number. What is here for
-    /// no reason any more costs a call of the helper, nothing else.
+    /// Pages on which a read-ahead failed, each in the slot given by its page number. A stale entry costs one more call
+    /// of the helper, nothing else.
     absent: [u64; ABSENT],
     words: [u64; WINDOW_WORDS],
 }
@@ -50,14 +50,14 @@ pub struct Window {
 const _: () = assert!(WINDOW_BYTES <= PAGE);
 
 impl Window {
-    /// Copies the words at `address`, when the window holds them.
+    /// Copies the words at `address`, if the window holds them.
     #[inline(always)]
     fn copy_to(&self, address: u64, words: &mut [u64]) -> bool {
         let offset = address.wrapping_sub(self.begin);
         if offset & 7 != 0 || offset >= self.bytes {
             return false;
         }
-        // The kernel's verifier must see the bound on the very register that is used.
+        // The kernel's verifier must see the bound on the register that is used as index.
         let first = core::hint::black_box(offset >> 3) as usize;
         if first > WINDOW_WORDS - words.len() || (first + words.len()) as u64 * 8 > self.bytes {
             return false;
@@ -77,7 +77,7 @@ impl Window {
         self.copy_to(address, &mut word).then_some(word[0])
     }
 
-    /// The word at `address`, a multiple of 8; reads ahead when it does not hold it.
+    /// The word at `address`, which is a multiple of 8; reads ahead if the window does not hold it.
     #[inline(always)]
     pub fn word(&mut self, address: u64) -> Option<u64> {
         let held = self.peek(address);
@@ -87,7 +87,7 @@ impl Window {
         self.peek(address)
     }
 
-    /// Fills the window with what begins at `address`.
+    /// Fills the window with memory from `address` on.
     #[inline(always)]
     fn fill_above(&mut self, address: u64) -> bool {
         let next = (address & !(PAGE - 1)).wrapping_add(PAGE);
@@ -105,7 +105,7 @@ impl Window {
         self.fill(address, here)
     }
 
-    /// Fills the window with `bytes` bytes at `address` and what stands before them.
+    /// Fills the window with `bytes` bytes at `address` and the memory before them.
     #[inline(always)]
     fn fill_below(&mut self, address: u64, bytes: u64) -> bool {
         let end = address.wrapping_add(bytes);
@@ -126,14 +126,14 @@ impl Window {
         self.fill(page, here)
     }
 
-    /// Where it is remembered that this page is not there.
+    /// Slot that records whether this page is absent.
     #[inline(always)]
     fn absent(&mut self, page: u64) -> &mut u64 {
         let place = core::hint::black_box((page / PAGE) as usize) & (ABSENT - 1);
         &mut self.absent[place]
     }
 
-    /// Forgets what it holds.
+    /// Empties the window.
     #[inline(always)]
     pub fn clear(&mut self) {
         self.bytes = 0;
@@ -158,8 +158,8 @@ impl Window {
     }
 }
 
-/// [`Window::fill_above`]. A function of its own, so that the kernel verifies it once, and what it needs of the
-/// kernel's stack is not beside what a step needs.
+/// [`Window::fill_above`] as a separate function, so that the kernel verifies it once and its stack usage does not add
+/// to that of a step.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fill_above(window: *mut Window, address: u64) -> u32 {
@@ -181,15 +181,14 @@ extern "C" fn fill_below(window: *mut Window, address: u64, bytes: u64) -> u32 {
     unsafe { &mut *window }.fill_below(address, bytes) as u32
 }
 
-/// User memory without reading ahead: for words that nothing beside them will be asked for with.
+/// User memory without read-ahead: for words whose neighbours will not be needed.
 pub(super) struct DirectMemory;
 
 impl Memory for DirectMemory {
     #[inline(always)]
     fn read_array<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut words = MaybeUninit::<[u64; N]>::uninit();
-        // SAFETY: destination and size agree; when the helper succeeds it has written all of it, and a failed one
-        // clears it.
+        // SAFETY: destination and size agree; the helper writes all of it on success and zeroes it on failure.
         unsafe {
             let failed =
                 bpf_probe_read_user(words.as_mut_ptr().cast(), (N * 8) as u32, address as *const _) != 0;
@@ -214,7 +213,7 @@ impl Memory for Kernel {
 
     #[inline(always)]
     fn read_stack<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
-        // SAFETY: it belongs to the claimed slot, and to nothing else that is borrowed.
+        // SAFETY: the window belongs to the claimed slot, and nothing else borrowed refers to it.
         let window = unsafe { &mut (*self.ahead).stack };
         let mut words = [0; N];
         if window.copy_to(address, &mut words) {
@@ -231,7 +230,7 @@ impl Memory for Kernel {
         if address & 7 != 0 {
             return self.read_u64(address);
         }
-        // SAFETY: as above; the frames that it was for are read anew when they are asked for.
+        // SAFETY: as above; frames that the window held are read again when needed.
         unsafe { &mut (*self.ahead).frames }.word(address)
     }
 

@@ -1,9 +1,9 @@
-//! The kernel's side of the walk: scratch memory and the loop over steps.
+//! The kernel side of the walk: claims scratch memory and loops over the steps.
 //!
-//! Owns: how the walkers of `deepctx_walk` are cut into functions. Runs of steps are functions with external linkage:
-//! the verifier checks each once, whatever the number of frames, and no kernel from 5.15 on gives up (inlined, the
-//! same code exceeds a million instructions).
-//! Does not: read memory (`memory`), search tables (`tables`), or say what lies in scratch memory (`scratch`).
+//! Owns: the division of the walkers of `deepctx_walk` into functions. Runs of steps are functions with external
+//! linkage, which the verifier checks once each, independent of the number of frames; every kernel from 5.15 on accepts
+//! them (inlined, the same code exceeds a million instructions).
+//! Does not: read memory (`memory`), search tables (`tables`), or define scratch memory (`scratch`).
 
 mod displaced;
 mod lasting;
@@ -33,8 +33,8 @@ use crate::words::copy;
 pub fn claim() -> Option<*mut Scratch> {
     for i in 0..SCRATCH_SLOTS {
         let slot = SCRATCH.get_ptr_mut(i)?;
-        // SAFETY: `busy` of a map value. The intrinsic, since the target's `AtomicU64` lacks exchange although the
-        // instruction set has it from v3 on. Who finds a 1 leaves a 1: no compare is needed.
+        // SAFETY: `busy` of a map value. The intrinsic, because the target's `AtomicU64` lacks exchange although the
+        // instruction set has it from v3 on. A program that finds 1 leaves 1: no compare is needed.
         let was_busy = unsafe { atomic_xchg::<u64, { AtomicOrdering::SeqCst }>(&raw mut (*slot).busy, 1) };
         if was_busy == 0 {
             // SAFETY: claimed just now.
@@ -45,26 +45,26 @@ pub fn claim() -> Option<*mut Scratch> {
     None
 }
 
-/// What was read ahead for a claimed slot.
+/// Read-ahead memory of a claimed slot.
 #[inline(always)]
 pub fn ahead(slot: &Scratch) -> Option<&'static mut ReadAhead> {
     let ahead = AHEAD.get_ptr_mut(slot.walk.slot as u32)?;
-    // SAFETY: it belongs to the claimed slot, whose holder lets go of one before asking for the next.
+    // SAFETY: it belongs to the claimed slot, whose holder drops one reference before asking for the next.
     Some(unsafe { &mut *ahead })
 }
 
-/// Gives a claimed slot back.
+/// Releases a claimed slot.
 #[inline(always)]
 pub fn release(slot: *mut Scratch) {
-    // SAFETY: as in `claim`; the slot is a map value that stays valid, and only its holder gives it back.
+    // SAFETY: as in `claim`; the slot is a map value that stays valid, and only its holder releases it.
     unsafe { (&raw mut (*slot).busy).write_volatile(0) };
 }
 
-/// Walks the user stack from `slot.walk.registers`, with the parts that `flags` ([`config_flag`]) ask for; words go
-/// behind the first `kernel_words`.
+/// Walks the user stack from `slot.walk.registers`, with the parts that `flags` ([`config_flag`]) request. Its words
+/// follow the first `kernel_words` words.
 #[inline(always)]
 pub fn user_stack(config: &Config, flags: u32, pid: u32, kernel_words: u32, slot: &mut Scratch) {
-    // SAFETY: the value is copied at once; user space replaces entries as a whole.
+    // SAFETY: the value is copied immediately; user space replaces entries as a whole.
     let Some(process) = (unsafe { PROCESSES.get(&pid) }) else {
         slot.walk.process.python.layout = NO_PYTHON;
         slot.walk.begin(kernel_words, config.frames_max);
@@ -111,11 +111,11 @@ pub fn user_stack(config: &Config, flags: u32, pid: u32, kernel_words: u32, slot
     }
 }
 
-/// Steps in one call of [`steps`]: two short loops are verified much faster than a long one, since the kernel follows
-/// every iteration.
+/// Steps per call of [`steps`]: two short loops are verified much faster than one long loop, because the verifier
+/// follows every iteration.
 const STEPS_PER_RUN: u32 = 32;
 
-/// A run of steps on a claimed slot.
+/// Takes up to [`STEPS_PER_RUN`] steps on a claimed slot.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn steps(scratch: *mut Scratch) -> u32 {
@@ -136,13 +136,13 @@ extern "C" fn steps(scratch: *mut Scratch) -> u32 {
     CONTINUE
 }
 
-/// Quick steps in one call of [`native_steps`]: a call and its return cost as much as a frame.
+/// Quick steps per call of [`native_steps`]: a call and its return cost as much as a frame.
 const QUICK_STEPS: u32 = 16;
 
 const CONTINUE: u32 = 0;
 const STOP: u32 = 1;
 
-/// Quick steps on a claimed slot as long as they go, then a whole one.
+/// Takes quick steps on a claimed slot while they succeed, then a full step.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
@@ -161,19 +161,19 @@ extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
     flow_number(interleave::native_step(walk, &mut words, &kernel))
 }
 
-/// A step out of generated code, on a claimed slot.
+/// Takes a step out of generated code, on a claimed slot.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn generated_step(scratch: *mut Scratch) -> u32 {
     if scratch.is_null() {
         return STOP;
     }
-    // SAFETY: as above. These steps ask for no rule.
+    // SAFETY: as above. These steps look up no rule.
     let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
     flow_number(interleave::generated_step(walk, &mut words, &kernel))
 }
 
-/// A Python step on a claimed slot: its parts are verified each by itself, and what one finds multiplies no other.
+/// Takes a Python step on a claimed slot. Its parts are verified separately, so that their paths do not multiply.
 #[inline(always)]
 fn python_step(scratch: *mut Scratch) -> u32 {
     let mut outcome = python_frames(scratch, 0);
@@ -188,7 +188,7 @@ fn python_step(scratch: *mut Scratch) -> u32 {
 
 const _: () = assert!(Outcome::CONTINUE.number() == CONTINUE && Outcome::STOP.number() == STOP);
 
-/// Finds what a run begins with. Gives an [`Outcome`].
+/// Finds the beginning of a run. Returns an [`Outcome`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn python_begin(scratch: *mut Scratch) -> u32 {
@@ -200,11 +200,11 @@ extern "C" fn python_begin(scratch: *mut Scratch) -> u32 {
     interleave::python_begin(walk, &mut words, &kernel).number()
 }
 
-/// Quick steps in one call of [`python_frames`]: the kernel verifies each.
+/// Quick steps per call of [`python_frames`]: the kernel verifies each iteration.
 const QUICK_PYTHON_STEPS: u32 = 8;
 
-/// Quick Python steps as long as they go, then a whole one; none where [`python_begin`] was not asked and has something
-/// to find. Gives an [`Outcome`].
+/// Takes quick Python steps while they succeed, then a full step. Takes none if [`python_begin`] has not run and is
+/// needed. Returns an [`Outcome`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn python_frames(scratch: *mut Scratch, was_asked: u32) -> u32 {
@@ -224,7 +224,7 @@ extern "C" fn python_frames(scratch: *mut Scratch, was_asked: u32) -> u32 {
     interleave::python_frame(walk, &mut words, &kernel).number()
 }
 
-/// What follows such an [`Outcome`].
+/// Handles the [`Outcome`] that ends a run or the Python walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn python_end(scratch: *mut Scratch, outcome: u32) -> u32 {
@@ -246,14 +246,14 @@ fn flow_number(flow: Flow) -> u32 {
 /// The parts of a claimed slot that a step needs.
 ///
 /// # Safety
-/// `scratch` is claimed by the caller, who lets go of one set of parts before the next is made.
+/// The caller has claimed `scratch`, and drops one set of parts before it makes the next.
 #[inline(always)]
 // SAFETY: the contract above.
 unsafe fn parts<'a>(
     scratch: *mut Scratch,
     rules: *const RuleCache,
 ) -> Option<(&'a mut Walk, RecordWords, Kernel)> {
-    // SAFETY: the caller's; the parts do not overlap.
+    // SAFETY: the caller's contract; the parts do not overlap.
     unsafe {
         let ahead = AHEAD.get_ptr_mut((*scratch).walk.slot as u32)?;
         let kernel = Kernel { ahead, rules, process: u64::from((*scratch).sample.pid) };
@@ -261,13 +261,13 @@ unsafe fn parts<'a>(
     }
 }
 
-/// The words of the record being made.
+/// The words of the record under construction.
 struct RecordWords(*mut [u64; WORDS_MAX]);
 
 impl Words for RecordWords {
     #[inline(always)]
     fn put(&mut self, index: u32, word: u64) -> bool {
-        // Verifiers of old kernels (6.1) do not know that a copy of half a register has its bounds.
+        // Verifiers of old kernels (6.1) do not carry bounds over to a copy of half a register.
         let index = core::hint::black_box(index as usize);
         if index >= WORDS_MAX {
             return false;
@@ -278,10 +278,10 @@ impl Words for RecordWords {
     }
 }
 
-/// User memory and unwind tables as the kernel programs see them: what belongs to the claimed slot.
+/// User memory and unwind tables as the kernel programs see them: the data of the claimed slot.
 struct Kernel {
     ahead: *mut ReadAhead,
     rules: *const RuleCache,
-    /// Distinguishes the process that is walked from others.
+    /// Distinguishes the walked process from others.
     process: u64,
 }

@@ -1,8 +1,8 @@
-//! The step by a rule of which there are few.
+//! The step by a rare kind of rule.
 //!
-//! Owns: that step as a function of its own. Because: among the other kinds of step, kernels before 6.3 find a stack
-//! slot that is read and was not written on every way, and refuse the program. Does not: know what such a rule means
-//! ([`unwind_row::rare_step`]).
+//! Owns: that step as a function of its own. Because: inlined among the other kinds of step, it makes kernels before
+//! 6.3 find a stack slot that is read but not written on every path, and reject the program. Does not: know the meaning
+//! of such a rule ([`unwind_row::rare_step`]).
 
 use deepctx_common::end::WalkEnd;
 use deepctx_walk::interleave::Walk;
@@ -25,7 +25,7 @@ pub(super) fn step(walk: &mut Walk) -> Result<(), WalkEnd> {
     }
 }
 
-/// [`STEPPED`], or the [`WalkEnd`]. A function of its own, so that the kernel verifies it once.
+/// Returns [`STEPPED`], or the [`WalkEnd`]. A function of its own, so that the kernel verifies it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn rare_step(walk: *mut Walk) -> u32 {

@@ -1,6 +1,7 @@
-//! Scratch memory: what one program run needs beyond its 512-byte stack.
+//! Scratch memory: state of a program run that does not fit on the 512-byte stack.
 //!
-//! Owns: its layout. Because: maps hold it, and whoever walks or makes a record claims one. Does not: claim or fill it.
+//! Owns: its layout. Because: maps hold it, and every program that walks or builds a record claims a slot. Does not:
+//! claim or fill it.
 
 use core::mem::offset_of;
 
@@ -10,12 +11,12 @@ use deepctx_walk::interleave::Walk;
 
 use crate::arch::UserRegs;
 
-/// Words of one record: kernel words first, then user words.
+/// Words of one record: kernel words, then user words.
 pub const WORDS_MAX: usize = KERNEL_WORDS_MAX + USER_WORDS_MAX;
 /// Words that may follow them: a call, its arguments and a text.
 pub const TAIL_WORDS: usize = size_of::<Call>() / 8 + ARGUMENTS_MAX + TEXT_MAX / 8;
 
-/// What one program run needs beyond its 512-byte stack. Below 32 KiB, the most that a per-CPU value may have.
+/// State of a program run that does not fit on the 512-byte stack. Below 32 KiB, the limit on a per-CPU value.
 #[repr(C)]
 pub struct Scratch {
     /// 1 while claimed.
@@ -24,16 +25,16 @@ pub struct Scratch {
     pub walk: Walk,
     /// User registers.
     pub regs: UserRegs,
-    /// What was fetched of a call.
+    /// Fetched arguments of a call.
     pub arguments: [u64; ARGUMENTS_MAX],
     /// The record: its fixed part …
     pub sample: StackSample,
-    /// … its words, right behind it …
+    /// … its words, directly after it …
     pub words: [u64; WORDS_MAX],
     /// … and room for what may follow them.
     pub tail: [u64; TAIL_WORDS],
-    /// Never written. The compiler turns "below the end" into "not the end" where it can, from which kernels before 6.8
-    /// learn nothing: to them the word behind the last could be reached.
+    /// Never written. The compiler may turn "below the end" into "not the end", from which kernels before 6.8 derive no
+    /// bound: to them the word after the last one would be reachable.
     past_end: u64,
 }
 

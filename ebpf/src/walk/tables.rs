@@ -1,7 +1,7 @@
-//! Unwind tables as the kernel programs see them: searches in maps, and the rules found recently.
+//! Unwind tables as the kernel programs see them: searches in maps, and the cache of recently found rules.
 //!
-//! Owns: both searches. Each is a function with external linkage: the verifier checks it once, whatever the number of
-//! frames. Does not: know what a rule means.
+//! Owns: both searches. Each is a function with external linkage, which the verifier checks once, independent of the
+//! number of frames. Does not: know the meaning of a rule.
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{
@@ -15,15 +15,15 @@ use super::rule_cache::{CACHE_INDEX, CACHED_RULES, RuleCache};
 use crate::maps::{EXECUTABLES, MAPPINGS, PAGES, PYTHON_LAYOUTS, RULE_CACHE, RULES, SHARDS};
 use crate::words::copy;
 
-/// What is cached of `executable` at the stated address `svma`: 24 bits of serial number above 40 bits of address. 0
-/// when that cannot be distinguished from others.
+/// Cache key of the stated address `svma` in `executable`: 24 bits of serial number above 40 bits of address. 0 if no
+/// unique key exists.
 #[inline(always)]
 fn cache_key(executable: &Executable, svma: u64) -> u64 {
     let serial = u64::from(executable.flags >> EXECUTABLE_SERIAL_SHIFT);
     if svma >> 40 != 0 || serial == 0 { 0 } else { serial << 40 | svma }
 }
 
-/// Where the index keeps `key`: mixes in the bits above, since functions are aligned.
+/// Index slot of `key`: mixes in the upper bits, because functions are aligned.
 #[inline(always)]
 fn indexed_at(key: u64) -> usize {
     (key ^ key >> 11 ^ key >> 22) as usize & (CACHE_INDEX - 1)
@@ -87,7 +87,7 @@ fn as_result(end: u32) -> Result<(), WalkEnd> {
 
 const FOUND: u32 = 0;
 
-/// Finds the mapping that holds `pc`: a binary search in the process's sorted run. 0, or the [`WalkEnd`].
+/// Finds the mapping that holds `pc`: a binary search in the process's sorted run. Returns 0, or the [`WalkEnd`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find_mapping(walk: *mut Walk, pc: u64) -> u32 {
@@ -126,7 +126,7 @@ extern "C" fn find_mapping(walk: *mut Walk, pc: u64) -> u32 {
     FOUND
 }
 
-/// Finds the rule for the stated address `svma` in the walk's executable. 0, or the [`WalkEnd`].
+/// Finds the rule for the stated address `svma` in the walk's executable. Returns 0, or the [`WalkEnd`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
@@ -177,11 +177,11 @@ fn look_up(executable: &Executable, svma: u64) -> Result<&'static Rule, WalkEnd>
     if rule.cfa == rule_kind::NONE { Err(WalkEnd::NoRow) } else { Ok(rule) }
 }
 
-/// The last row of a page whose `pc_low` is at or below `svma`: a binary search for its block, and one within.
+/// The last row of a page with `pc_low` at or below `svma`: a binary search for its block, then one within the block.
 #[inline(always)]
 fn last_row(page: &Page, svma: u64) -> Result<u32, WalkEnd> {
     let shard = SHARDS.get(u32::from(page.shard)).ok_or(WalkEnd::NoTable)?;
-    // Whole rows are compared, with the largest rule number.
+    // Compares whole rows: `sought` has the largest rule number.
     let sought = row::pack(svma as u16, u16::MAX);
     let (mut low, mut high) = (0u32, u32::from(page.blocks));
     for _ in 0..BLOCK_SEARCH_STEPS {
@@ -200,7 +200,7 @@ fn last_row(page: &Page, svma: u64) -> Result<u32, WalkEnd> {
         return Err(WalkEnd::NoRow);
     }
     let block = shard.get(page.first_block.wrapping_add(low - 1)).ok_or(WalkEnd::TableCorrupt)?;
-    // The last of the 16 rows that is not above it; the first is not.
+    // The last of the 16 rows that is not above `sought`; the first row never is.
     let mut at = 0;
     let mut step = ROWS_PER_BLOCK / 2;
     while step > 0 {
@@ -212,7 +212,7 @@ fn last_row(page: &Page, svma: u64) -> Result<u32, WalkEnd> {
     Ok(block[at])
 }
 
-/// Puts a rule behind the last one that was kept, around. Gives its entry.
+/// Stores a rule after the one stored last, wrapping around. Returns its entry.
 #[inline(always)]
 fn keep(cache: &mut RuleCache, key: u64, place: usize, rule: &Rule) -> usize {
     let entry = cache.written as usize & (CACHED_RULES - 1);
