@@ -1,4 +1,4 @@
-//! Writes the seeds of a target into a folder, for a fuzzer: `seeds TARGET FOLDER`.
+//! Writes the seeds of a target into a folder for a fuzzer: `seeds TARGET FOLDER`.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Calls and what a collector says, from arbitrary bytes: records, and the messages in them, and device code.
+//! Calls and collector messages from arbitrary bytes: records, the messages in them, and device code.
 //!
-//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": every record is accounted for, a
-//! figure is not entered twice, and an image never unpacks to more than it says.
+//! The first byte selects the format of the rest. Beyond "no panic, no hang, bounded memory": every record is accounted
+//! for, no value is entered twice, and an image never unpacks to more than its declared size.
 
 use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
 use deepctx_pipeline::symbols::{CodeAddress, NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols};
@@ -11,7 +11,7 @@ use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::rows;
 
-/// Nothing has a name.
+/// A resolver without names.
 pub(crate) struct NoNames;
 
 impl ProcessFacts for NoNames {}

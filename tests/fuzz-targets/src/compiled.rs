@@ -1,8 +1,8 @@
-//! What compilers leave of compiled code, as arbitrary bytes: object files, modules of XLA in both forms, Inductor's
-//! files and Triton's.
+//! Files that compilers write about compiled code, as arbitrary bytes: object files, modules of XLA in both forms,
+//! Inductor's files and Triton's.
 //!
-//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what is found is within what
-//! went in.
+//! The first byte selects the format of the rest. Beyond "no panic, no hang, bounded memory": results lie within the
+//! input.
 
 use deepctx_symbolizer::compiled::hlo::{find_modules, objects, parse_text};
 use deepctx_symbolizer::compiled::inductor::{operators_in_name, parse_graph, parse_wrapper};
@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
         }
         1 => {
             if let Some(module) = parse_text(&text) {
-                // Kernels are asked for by names that the process says.
+                // Kernels are looked up by names that the process supplies.
                 for name in text.split([' ', '%', '=', '(']).take(64) {
                     let _ = module.kernel(name, &|other| other.len() > name.len());
                 }
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
             for site in &wrapper.sites {
                 assert!(text.contains(&site.kernel) && (1..=lines).contains(&(site.line as usize)));
             }
-            // The nodes of a wrapper are asked for in graphs of any content.
+            // The nodes of a wrapper are looked up in graphs of arbitrary content.
             let graph = parse_graph(data);
             for node in wrapper.sites.iter().flat_map(|site| &site.comment.nodes) {
                 assert!(graph.line_of(node).is_none_or(|line| text.contains(&*line.file)));

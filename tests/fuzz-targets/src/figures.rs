@@ -1,9 +1,9 @@
-//! Well-formed records with any figures, in any order: what programs and collectors could say.
+//! Well-formed records with arbitrary values, in any order: what programs and collectors could send.
 //!
-//! Arbitrary bytes seldom make a record that is whole. Here each operation is one byte and its figures are one byte
-//! each, many of them at the edge of what a number can hold. Beyond "no panic, no hang, bounded memory", with sums that
-//! are checked: every record is accounted for, and the profile can be reported. Counters of the kernel programs are not
-//! made up: nobody else writes them.
+//! Arbitrary bytes seldom form a complete record. Here each operation is one byte and each of its values is one byte,
+//! many of them at the edge of a number's range. Beyond "no panic, no hang, bounded memory", with checked arithmetic:
+//! every record is accounted for, and the profile can be reported. Counters of the kernel programs are not fuzzed: only
+//! those programs write them.
 
 use deepctx_analysis::{Report, Selection, Subset, render};
 use deepctx_common::Plain as _;
@@ -21,9 +21,9 @@ use deepctx_uprobes::rows;
 
 use crate::calls::NoNames;
 
-/// Operations of one input: the longest takes tens of milliseconds.
+/// Limit on operations per input: the longest takes tens of milliseconds.
 const OPERATIONS_MAX: usize = 2_000;
-/// Figures where sums, differences and products break.
+/// Values at which sums, differences and products overflow.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -43,7 +43,7 @@ const EDGES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Reads figures from an input; zeros behind its end.
+/// Reads values from an input; zeros after its end.
 struct Figures<'a> {
     data: &'a [u8],
     sequences: [u64; 2],
@@ -56,7 +56,7 @@ impl Figures<'_> {
         *first
     }
 
-    /// Small numbers, and edges with something added or taken away.
+    /// Small numbers, and edges plus or minus a small offset.
     fn number(&mut self) -> u64 {
         match self.byte() {
             byte @ 0..=127 => u64::from(byte),
@@ -74,7 +74,7 @@ impl Figures<'_> {
         self.number() as u32
     }
 
-    /// One of few processes or threads, so that records meet.
+    /// One of few processes or threads, so that records refer to each other.
     fn who(&mut self) -> u32 {
         u32::from(self.byte() % 4) + 1
     }
@@ -275,7 +275,7 @@ fn message(figures: &mut Figures<'_>, what: u16) -> Message {
 
 fn call(figures: &mut Figures<'_>, sites: &[SiteInfo], out: &mut Vec<u8>) {
     let mut fixed = figures.stack(kind::CALL);
-    // Few numbers, so that returns and ids find their calls.
+    // Few numbers, so that returns and ids match calls.
     fixed.period = figures.number();
     let site = &sites[figures.small() as usize % sites.len()];
     let arguments: Vec<u64> = site.roles.iter().map(|_| figures.number()).collect();

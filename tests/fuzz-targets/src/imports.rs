@@ -1,7 +1,7 @@
-//! Other tools' files, as arbitrary bytes: pprof, Kineto, perf script, folded stacks, and gzip around them.
+//! Files of other tools, as arbitrary bytes: pprof, Kineto, perf script, folded stacks, and gzip around them.
 //!
-//! Beyond "no panic, no hang, bounded memory": what is imported has something to show, and can be exported again with
-//! the same total.
+//! Beyond "no panic, no hang, bounded memory": an imported profile is not empty, and can be exported again with the
+//! same total.
 
 use deepctx_profile::Selection;
 use deepctx_storage::export::{Format, Source};
@@ -21,6 +21,6 @@ pub fn run(data: &[u8]) {
         String::from_utf8_lossy(value).parse::<u64>().expect("a line ends in its value")
     });
     let sum = values.fold(0u64, u64::saturating_add);
-    // Only sums that reached the end of their range may differ.
+    // Only saturated sums may differ.
     assert!(sum == tree.total(metric).sum || tree.total(metric).sum == u64::MAX || sum == u64::MAX);
 }

@@ -1,8 +1,8 @@
 //! Fuzz targets: every parser of foreign bytes, each as a function of one input that must not panic.
 //!
-//! Owns: what an input means, what must hold of what comes out, and the inputs to begin with. Because: a fuzzer and the
-//! tests run the same. Does not: make inputs up: `tests/fuzz` has a fuzzer do that, and `tests/kept_inputs.rs` changes
-//! kept ones a little.
+//! Owns: the interpretation of an input, the invariants of its result, and the seed inputs. Because: a fuzzer and the
+//! tests run the same code. Does not: generate inputs: `tests/fuzz` runs a fuzzer, and `tests/kept_inputs.rs` mutates
+//! kept inputs.
 
 pub mod calls;
 pub mod compiled;
@@ -25,11 +25,11 @@ use std::path::Path;
 pub struct Target {
     /// Name of its module.
     pub name: &'static str,
-    /// Runs one input. Panics where something does not hold.
+    /// Runs one input. Panics if an invariant is violated.
     pub run: fn(&[u8]),
-    /// Files to begin with, from the root of the repository, each after the bytes that say what it is.
+    /// Seed files, as paths from the root of the repository, each with the prefix bytes that select its format.
     files: &'static [(&'static [u8], &'static str)],
-    /// Texts to begin with.
+    /// Seed texts.
     texts: &'static [&'static str],
 }
 
@@ -63,7 +63,7 @@ pub const TARGETS: &[Target] = &[
         run: figures::run,
         files: &[],
         texts: &[
-            // A call with a stack, its return, an id, what the device did, and time that goes on.
+            // A call with a stack, its return, a correlation id, device activity, and the passage of time.
             "\x04\0\0\x05\x01\x01\x07\0\0\0\0\x07\x02\x01\x02\x03\x04\0\0\x02\x01\x07\x01\x08\x01",
             "\x08\0\0\x09\x07\x05\x01\x02\x01\x01\x01\x01\x09\0\0\x09\x07\x01\x01\x01\x01",
             "\x0a\0\0\x0c\x01\x01\x01\x02\x03\x02\x01\x01\x01\x01\x01\x01\x01\0\0\0\x01\x05\x09\x11\x7f",
@@ -164,7 +164,7 @@ pub const TARGETS: &[Target] = &[
 ];
 
 impl Target {
-    /// Inputs to begin with.
+    /// The seed inputs.
     ///
     /// # Errors
     /// One of the files cannot be read.

@@ -1,8 +1,8 @@
-//! Where probes go, from arbitrary bytes: an ELF file with the catalogue, a user's rows, the code of a function,
-//! marks for probes (USDT).
+//! Probe sites, from arbitrary bytes: an ELF file with the catalogue, a user's rows, the code of a function, probe
+//! notes (USDT).
 //!
-//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a probe lies within the file, a
-//! place is either found or has a reason, and an error of a user's file names a line that the file has.
+//! The first byte selects the format of the rest. Beyond "no panic, no hang, bounded memory": a probe lies within the
+//! file, a place is either found or has a reason, and an error in a user's file names an existing line.
 
 use deepctx_uprobes::catalogue::user;
 use deepctx_uprobes::locate::elf::Image;
@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
         }
         2 => {
             let probes = usdt::parse(data);
-            // A note has a head of 12 bytes and a body of 27 at least.
+            // A note has a header of 12 bytes and a body of at least 27.
             assert!(probes.len() * 39 <= data.len() && probes.len() <= usdt::PROBES_MAX);
             if let Ok(text) = str::from_utf8(data) {
                 usdt::argument(text);

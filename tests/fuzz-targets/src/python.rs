@@ -1,5 +1,5 @@
-//! Everything that reads a CPython from outside, over memory that the fuzzer chose: code objects, strings, line tables,
-//! thread states and chains of frames of every version. Nothing may panic, hang or take memory without bound.
+//! Every reader of a foreign CPython process, over memory chosen by the fuzzer: code objects, strings, line tables,
+//! thread states and frame chains of every version. None may panic, hang or take unbounded memory.
 
 use deepctx_common::python::{PythonProcess, thread_state};
 use deepctx_symbolizer::memory::{ReadError, TargetMemory};
@@ -9,14 +9,14 @@ use deepctx_symbolizer::python::{all_layouts, debug_offsets};
 use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, chain, read_frame, thread_state as state_of};
 
-/// Where the input lies. Addresses in it lead into it as often as not.
+/// Address of the input. About half of the addresses in it point into it.
 const BEGIN: u64 = 0x1_0000;
 
 struct Input<'a>(&'a [u8]);
 
 impl TargetMemory for Input<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        // 64 KiB of address space stand for all of it, so that wild pointers meet something.
+        // The 64 KiB are mirrored over the whole address space, so that wild pointers hit memory.
         let from = (address % 0x1_0000) as usize;
         let bytes = self.0.get(from..).and_then(|rest| rest.get(..into.len())).ok_or(ReadError::Unmapped)?;
         into.copy_from_slice(bytes);

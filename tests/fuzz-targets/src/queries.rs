@@ -1,7 +1,7 @@
 //! Queries over call paths, as arbitrary text, over a small profile.
 //!
-//! Beyond "no panic, no hang, bounded memory": an error points into the query, and a query and its inverse let every
-//! value through once.
+//! Beyond "no panic, no hang, bounded memory": an error points into the query, and a query and its inverse together
+//! pass every value exactly once.
 
 use std::sync::LazyLock;
 
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
     let total = |query: &Query| query.part_of(&PROFILE).tree.total(Metric::CpuTime).sum;
     let text = text.trim_start();
     let inverse = text.strip_prefix('!').map_or_else(|| format!("!{text}"), str::to_owned);
-    // A byte more may be one too many.
+    // The additional byte may exceed the length limit.
     if let Ok(inverse) = Query::parse(&inverse) {
         assert_eq!(total(&query) + total(&inverse), PROFILE.tree.total(Metric::CpuTime).sum);
     }

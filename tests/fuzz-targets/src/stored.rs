@@ -1,8 +1,8 @@
 //! Profiles on disk, as arbitrary bytes.
 //!
-//! The first byte chooses: a whole packed profile, its manifest alone, or the file of one table, whose checksum is
-//! made right so that the Parquet reader and our reading of its rows are reached. Beyond "no panic, no hang, bounded
-//! memory": what opens can be reported, and what is missing is reported.
+//! The first byte selects one of: a whole packed profile, its manifest alone, or the file of one table, whose checksum
+//! is corrected so that the input reaches the Parquet reader and our row decoder. Beyond "no panic, no hang, bounded
+//! memory": a profile that opens can be reported, and missing parts are reported.
 
 use std::io::Write as _;
 

@@ -1,7 +1,7 @@
-//! What names are read from, as arbitrary bytes: maps, kallsyms, perf maps, jitdump, ELF files.
+//! Sources of names, as arbitrary bytes: maps, kallsyms, perf maps, jitdump, ELF files.
 //!
-//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what comes out is sorted, is not
-//! longer than what went in, and reading in pieces gives the same as reading at once.
+//! The first byte selects the format of the rest. Beyond "no panic, no hang, bounded memory": results are sorted and
+//! not longer than the input, and reading in pieces gives the same as reading at once.
 
 use std::ffi::OsStr;
 
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Names some addresses of a file with these bytes.
+/// Looks up names for some addresses of a file with these bytes.
 fn name(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!("deepctx-fuzz-{}", std::process::id()));
     if std::fs::write(&path, bytes).is_err() {

@@ -1,7 +1,7 @@
-//! Traces of other tools with their events, as arbitrary bytes: Kineto, rocprofv3, XPlane, Perfetto, Nsight Systems,
-//! and gzip around them. A line `---` parts the traces of two ranks.
+//! Event traces of other tools, as arbitrary bytes: Kineto, rocprofv3, XPlane, Perfetto, Nsight Systems, and gzip
+//! around them. A line `---` separates the traces of two ranks.
 //!
-//! Beyond "no panic, no hang, bounded memory": what is computed over time adds up, and what is exported can be read.
+//! Beyond "no panic, no hang, bounded memory": tables over time add up, and exports can be read back.
 
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
     };
     let traces = files.into_iter().filter_map(|file| import::traces(file).ok());
     let traces = traces.flat_map(|(traces, _)| traces).map(|(_, trace)| ("fuzz".to_owned(), trace));
-    // Both may say that they are of one rank.
+    // Both traces may claim the same rank.
     let Ok(job) = Job::new(traces.collect()) else { return };
     exports(&job);
     let tables = OverTime::compute(&job, Steps::default());
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Everything that can be written can be read, with as many ranks.
+/// Every export can be read back, with the same number of ranks.
 fn exports(job: &Job) {
     if job.ranks().is_empty() {
         return;
@@ -51,7 +51,7 @@ fn exports(job: &Job) {
     let events = Events::of(job, |_| 0);
     for format in Format::ALL.iter().filter(|format| format.has_events()) {
         let mut bytes = Vec::new();
-        // Times beyond the end of a format's clock cannot be written.
+        // Times beyond the range of a format's clock cannot be written.
         if format.write_events(&source, &events, &mut bytes).is_err() {
             continue;
         }

@@ -1,8 +1,8 @@
-//! Unwind tables of arbitrary bytes: an ELF file, its call frame sections, a cached table, Go's table of functions,
-//! memory beside generated code.
+//! Unwind tables from arbitrary bytes: an ELF file, its call frame sections, a cached table, Go's function table,
+//! memory next to generated code.
 //!
-//! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a table must be sorted, look up
-//! its own rows, survive its cache file, and say what gimli's interpreter says of each frame that stands alone.
+//! The first byte selects the format of the rest. Beyond "no panic, no hang, bounded memory": a table must be sorted,
+//! find its own rows, survive its cache file, and agree with gimli's interpreter on each frame that overlaps no other.
 
 use deepctx_common::unwind::{PAGE_SHIFT, Rule, fp_kind, row, rule_kind};
 use deepctx_symbolizer::generated::{GeneratedCode, described, frame_runs};
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Small enough that a table of the most pages is not most of the time.
+/// Limits small enough that a table with the maximum of pages does not dominate the run time.
 fn limits() -> Limits {
     Limits { rows: 1 << 20, pages: 1 << 10, section_bytes: 16 << 20, ..Limits::default() }
 }
@@ -67,7 +67,7 @@ fn check(file: &[u8]) -> Option<UnwindTable> {
     Some(table)
 }
 
-/// The parts of each function must lie in it, in order.
+/// The parts of each function must lie in the function, in order.
 fn go(data: &[u8]) {
     let Ok(table) = Pclntab::parse(data, Some(TEXT.0)) else { return };
     for function in table.functions() {
@@ -80,7 +80,8 @@ fn go(data: &[u8]) {
     }
 }
 
-/// What a run describes must be what gimli finds in it, if gimli can read it to its end.
+/// The functions that a run of frame descriptions covers must be those that gimli finds, if gimli can read it to the
+/// end.
 fn generated(memory: &[u8]) {
     let mut frames = Vec::new();
     for run in frame_runs(memory) {
@@ -115,7 +116,7 @@ fn all_described(address: u64, eh_frame: &[u8]) -> Option<Vec<(u64, u64)>> {
     Some(found)
 }
 
-/// A cached table whose checksum fits.
+/// A cached table with a valid checksum.
 fn cached(data: &[u8]) {
     let mut bytes = data.to_vec();
     if let Some(sum) = cache::checksum(&bytes) {
@@ -129,7 +130,7 @@ fn cached(data: &[u8]) {
     }
 }
 
-/// Every frame that gimli finds and that overlaps no other must have the rows that gimli gives.
+/// Every frame that gimli finds and that overlaps no other must have the rows that gimli computes.
 fn compare(table: &UnwindTable, eh_frame: &[u8]) {
     let section = EhFrame::new(eh_frame, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(SECTION).set_text(TEXT.0);
@@ -142,12 +143,12 @@ fn compare(table: &UnwindTable, eh_frame: &[u8]) {
         if begin.checked_add(fde.len()).is_some_and(|end| TEXT.0 <= begin && begin < end && end <= TEXT.1) {
             frames.push(fde);
         } else if fde.len() > 0 {
-            // It may still be cut to the text and hold there.
+            // The table may still contain the row, cut to the text.
             return;
         }
     }
     if table.stats().get(deepctx_symbolizer::unwind_rows::Count::Frames) != frames.len() as u64 {
-        // gimli stopped at something that the table stepped over.
+        // gimli stopped at something that the table skipped.
         return;
     }
     let mut context = gimli::UnwindContext::new();
@@ -174,7 +175,7 @@ fn compare(table: &UnwindTable, eh_frame: &[u8]) {
     }
 }
 
-/// A supported rule says what gimli says.
+/// A supported rule must agree with gimli.
 fn same(
     rule: &Rule,
     cfa: &CfaRule<usize>,
@@ -208,7 +209,7 @@ fn same(
         Some(RegisterRule::Offset(offset)) => {
             assert_eq!((rule.fp, i64::from(rule.fp_offset)), (fp_kind::AT_CFA, offset), "at {address:#x}");
         }
-        // The two expressions that are supported; an empty or constant one counts from the CFA.
+        // The two supported expressions; an empty or constant one is relative to the CFA.
         Some(RegisterRule::Expression(_)) => {
             assert!(matches!(rule.fp, fp_kind::AT_CFA | fp_kind::X86_AT_FP | fp_kind::X86_AT_SP));
         }

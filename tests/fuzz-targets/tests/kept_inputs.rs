@@ -1,20 +1,21 @@
-//! Every fuzz target on its seeds, and on some thousand inputs that are seeds with small changes.
+//! Every fuzz target on its seeds, and on a few thousand seeds with small mutations.
 //!
-//! Owns: the changes, which are the same in every run. Because: a target that nobody compiles is none, and most faults
-//! of parsers are a change or two away from a valid file. Does not: look for long: `cargo xtask fuzz` does.
+//! Owns: the mutations, which are the same in every run. Because: a target that is never compiled breaks unnoticed, and
+//! most parser bugs are one or two mutations away from a valid file. Does not: search for long: `cargo xtask fuzz`
+//! does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use deepctx_fuzz_targets::{TARGETS, Target};
 
-/// Changed inputs of each target.
+/// Mutated inputs per target.
 const INPUTS: u64 = 3_000;
-/// Changes of one input at most.
+/// Limit on mutations per input.
 const CHANGES_MAX: u64 = 4;
-/// Bytes that parsers stumble over.
+/// Bytes that are special to parsers.
 const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'"', b'{', b'\n'];
 
-/// Numbers that look random and are the same in every run (xorshift64*, Vigna 2016).
+/// Deterministic pseudo-random numbers (xorshift64*, Vigna 2016).
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,7 +28,7 @@ impl Numbers {
     }
 }
 
-/// Changes some bytes, cuts the end off, or repeats a part.
+/// Changes some bytes, truncates the input, or repeats a part.
 fn change(input: &mut Vec<u8>, numbers: &mut Numbers) {
     if input.is_empty() {
         return input.push(EDGES[numbers.below(EDGES.len())]);

@@ -1,6 +1,6 @@
-//! Hands a fuzzer's inputs to the target of this name.
+//! Runs the target of this name on the inputs of a fuzzer.
 //!
-//! Owns: nothing but its name. Because: the fuzzer wants a program for each target. Does not: say what must hold;
+//! Owns: only its name. Because: the fuzzer needs one program per target. Does not: check invariants;
 //! `deepctx_fuzz_targets::calls` does.
 #![no_main]
 
