@@ -1,17 +1,17 @@
 "use strict";
-// Single events of a trace, unpacked into columns of numbers, with questions about them. Knows no screen.
+// Single events of a trace, unpacked into columns of numbers, and queries over them. Independent of the screen.
 //
-// An event is its number. Of each lane, events are put into rows: nested ones below each other. In a row no two events
-// overlap, so begins and ends are both in order, and every question is a binary search.
+// An event is identified by its number. The events of each lane are placed into rows, nested events below their
+// parents. Events of one row never overlap, so begins and ends are both sorted, and every query is a binary search.
 
 const Events = (() => {
-  // Deeper events are not drawn; a row takes memory and height.
+  // Deeper events are not drawn; each row costs memory and height.
   const ROWS_MAX = 256;
   const NONE = -1;
   const OUTSIDE = -2;
   const STEP = 9;
 
-  // The bytes behind the letters of base64 of gzip.
+  // Decodes base64 of gzip into bytes.
   async function bytesOf(text) {
     const letters = atob(text.trim());
     const packed = new Uint8Array(letters.length);
@@ -20,7 +20,7 @@ const Events = (() => {
     return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
-  // Reads varints one after the other.
+  // Reads consecutive varints.
   function reader(bytes, from) {
     let at = from;
     return () => {
@@ -89,11 +89,12 @@ const Events = (() => {
     Object.assign(model, { begin, duration, name, cause, correlation, bytes });
   }
 
-  // What takes no time can still be pointed at.
+  // End of an event; an event of zero duration can still be pointed at.
   const endOf = (model, event) => model.begin[event] + Math.max(model.duration[event], 1);
 
-  // Puts the events of a lane into rows. A row below another one has what began while that stood. On a thread, what
-  // outlives an event that it began in is not part of it: the thread left that one, which is drawn up to there.
+  // Places the events of a lane into rows. A row holds the events that began while an event of the row above was open.
+  // On a thread, an event that outlives its parent is not part of it: the parent is drawn only up to the begin of that
+  // event.
   function rowsOf(model, lane) {
     const open = [];
     const counts = [];
@@ -131,7 +132,7 @@ const Events = (() => {
     return rows;
   }
 
-  // Training steps by begin.
+  // Training steps, sorted by begin.
   function stepsOf(model) {
     const steps = [];
     model.lanes.forEach((lane) => {
@@ -143,7 +144,7 @@ const Events = (() => {
     return steps.sort((a, b) => model.begin[a.event] - model.begin[b.event]);
   }
 
-  // Place of the first value above `least`; values are in order. Looks near `from` first.
+  // Index of the first value above `least` in a sorted array. Searches near `from` first.
   function firstAbove(values, least, from, count) {
     let low = from;
     let step = 1;
@@ -157,7 +158,7 @@ const Events = (() => {
     return low;
   }
 
-  // The value of a counter at a moment; undefined before the first one.
+  // The value of a counter at a moment; undefined before the first value.
   const valueAt = (counter, moment) => counter.values[firstAbove(counter.at, moment, 0, counter.at.length) - 1];
 
   // The event of a row at a moment, or the nearest one within some distance.
@@ -182,7 +183,7 @@ const Events = (() => {
     return low;
   };
 
-  // The next event of the same row, or the one before.
+  // The next or the previous event of the same row.
   function beside(model, event, distance) {
     const row = model.lanes[laneOf(model, event)].rows[model.row[event]];
     if (!row) return event;
@@ -190,7 +191,7 @@ const Events = (() => {
     return place >= 0 && place < row.count ? row.event[place] : event;
   }
 
-  // Work that a call launched.
+  // The work that a call launched.
   function causedBy(model, call, most) {
     const found = [];
     for (const lane of model.lanes) {
@@ -202,7 +203,7 @@ const Events = (() => {
     return found;
   }
 
-  // The step in which an event began, or its launch, of the same rank.
+  // The step of the same rank in which an event, or its launch, began.
   function stepAt(model, event) {
     const of = model.cause[event] >= 0 && model.lanes[laneOf(model, event)].stream ? model.cause[event] : event;
     const rank = model.lanes[laneOf(model, of)].rank;
@@ -212,7 +213,7 @@ const Events = (() => {
     return step ? step.event : NONE;
   }
 
-  // A name for people: that of a kernel without its template.
+  // A short name: for a kernel, without template arguments.
   function shortName(model, event) {
     const number = model.name[event];
     const known = model.short[number];
@@ -223,8 +224,7 @@ const Events = (() => {
 
   const shortKernel = (name) => name.replace(/^void /, "").split(/[<(]/)[0].split("::").pop() || name;
 
-  // Marks the events whose name is searched for: how many of them stand before each one of a row. Gives how many
-  // there are.
+  // Marks the events whose name matches: for each row, the number of matches before each event. Returns the total.
   function find(model, expression) {
     let all = 0;
     const isFound = expression && Uint8Array.from(model.names, (name) => Number(expression.test(name)));

@@ -1,7 +1,7 @@
 "use strict";
-// Folds a tree of boxes: trunks, wrappers and siblings that differ by a number, as the terminal view and the picture do
-// (`profile/src/view/fold`), which says what is a wrapper and what may be joined. Changes no value: what is left out is
-// counted as its caller's.
+// Folds a tree of boxes: trunks, wrappers and siblings that differ by a number, like the terminal view and the timeline
+// picture. `profile/src/view/fold` defines wrappers and the siblings that may be joined. Changes no value: the value of
+// an omitted box is counted as its caller's.
 
 const Fold = (() => {
   const WRAPPER = 1;
@@ -14,7 +14,7 @@ const Fold = (() => {
   const all = (nodes) => sum(nodes, (node) => node.all);
   const byText = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
-  // Numbers in ascending order: `{0..11}`.
+  // Formats ascending numbers as ranges: `{0..11}`.
   function set(numbers) {
     const sorted = [...new Set(numbers)].sort((a, b) => a.length - b.length || byText(a, b));
     if (sorted.length === 1) return sorted[0];
@@ -23,16 +23,16 @@ const Fold = (() => {
     return sorted.length > LISTED || (sorted.length > 2 && follow) ? ends : "{" + sorted.join(",") + "}";
   }
 
-  // The name of several that differ by numbers only.
+  // Common name of several siblings that differ only by numbers.
   function joinedName(names) {
     const numbers = names.map((name) => name.match(NUMBER));
     let at = 0;
     return names[0].replace(NUMBER, () => { const place = at++; return set(numbers.map((of) => of[place])); }) + " ×" + names.length;
   }
 
-  // `root` is the tree as it is, `frames` what is known of frames, `limits` the bounds of folding. Functions stay boxes
-  // above their folded callers if the tree is `upward`. `keep` says which boxes must stay; what is called by `opened` is
-  // not joined. Gives the root of the boxes, and the box of each node.
+  // `root` is the original tree, `frames` its frame table, `limits` the bounds of folding. If the tree is `upward`,
+  // functions stay boxes above their folded callers. `keep` selects boxes that must stay; callees of `opened` are not
+  // joined. Returns the root of the boxes, and the box of each node.
   function fold(root, { frames, limits, upward, keep, opened }) {
     const name = (node) => frames[node.frame][0];
     const kind = (node) => frames[node.frame][1];
@@ -78,7 +78,7 @@ const Fold = (() => {
       return out;
     }
 
-    // What nodes call, wrappers left out, and the value of these wrappers.
+    // The callees of nodes without wrappers, and the value of the omitted wrappers.
     function callees(nodes) {
       const found = [];
       let own = 0;
@@ -101,7 +101,7 @@ const Fold = (() => {
 
     const mayBeInTrunk = (of) => !of.joined && !(upward && of.nodes[0] === root) && !kept(of.nodes[0]);
 
-    // `first`, and the boxes below it that have its value, as far as they may be one box with it.
+    // `first` and the boxes below it with the same value, as far as they may share one box.
     function trunk(first) {
       const whole = all(first.nodes);
       const chain = [{ of: first, below: callees(first.nodes) }];
@@ -117,8 +117,8 @@ const Fold = (() => {
 
     const nameOf = (of) => (of.joined ? joinedName([...new Set(of.nodes.map(name))].sort(byText)) : name(of.nodes[0]));
 
-    // What is written on a folded chain: its headings, the names nearest to where it leads, code of the program before
-    // native code, and its last one; and how many frames there are where some are not named.
+    // Label of a folded chain: its headings, the names nearest to its end (code of the program before native code) and
+    // its last name; plus the number of frames if some are not named.
     function chainName(chain) {
       const work = ({ of: { nodes: [node] } }) => ["python", "operator", "layer", "gpu_kernel"].includes(kind(node)) && !(flags(node) & WRAPPER);
       const begin = chain.findIndex(({ of: { nodes: [node] } }) => !(flags(node) & HEADING));

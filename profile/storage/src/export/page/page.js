@@ -4,12 +4,12 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const ROW = 20;
-// Conclusions are read before the data that they are drawn from.
+// Findings are shown before the data that they are based on.
 const further = (first) => data.tabs.filter((tab) => (tab.id === "findings") === first).map((tab) => [tab.id, tab.title]);
 const TABS = further(true)
   .concat([["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]])
   .concat(data.hasEvents ? [["timeline", "Timeline"]] : [], further(false), [["losses", "Losses"]]);
-// Kinds of frames with one colour, and what they are called.
+// Kinds of frames that share a colour, with their labels.
 const LEGEND = [
   [["process", "thread", "root"], "process, thread"], [["python"], "Python"], [["operator"], "operator"], [["layer"], "layer"],
   [["native"], "native"], [["kernel"], "operating system"], [["gpu_api"], "GPU call"], [["gpu_kernel"], "GPU kernel"],
@@ -26,7 +26,7 @@ function make(tag, text, className) {
   return element;
 }
 
-// Numbers as people read them: three significant figures.
+// Formats a number for people: three significant figures.
 function amount(value, unit) {
   const scales = {
     ns: [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]],
@@ -42,7 +42,7 @@ const share = (part, whole) => (whole > 0 ? (part * 100 / whole).toFixed(2) : "0
 const metric = () => data.metrics[state.metric];
 const total = () => metric().total;
 
-// A tree node: frame number, own value, value with all below, children, parent.
+// A tree node: frame number, own value, value including callees, children, parent.
 function node(frame, parent) {
   return { frame, parent, own: 0, all: 0, children: [], depth: parent ? parent.depth + 1 : 0 };
 }
@@ -59,8 +59,8 @@ const BACKWARD = 8;
 const isBackward = (frame) => (data.frames[frame][4] & BACKWARD) !== 0;
 const isTarget = (frame) => ["process", "thread"].includes(data.frames[frame][1]);
 
-// Nodes in the order of their making, and by node of the profile: its node. What folds has the backward pass as a half
-// of its own, below its process or thread.
+// Nodes in creation order, and a map from the nodes of the profile. For folding, the backward pass is a separate half
+// below its process or thread.
 function topDown() {
   const nodes = [node(data.nodeFrames[0], null)];
   const below = new Map();
@@ -93,7 +93,7 @@ function topDown() {
   return sumUp(nodes, byText);
 }
 
-// Every stack from its leaf: who called the functions that cost most.
+// Every stack from its leaf: the callers of the most expensive functions.
 function bottomUp() {
   const root = node(data.nodeFrames[0], null);
   const nodes = [root];
@@ -105,7 +105,7 @@ function bottomUp() {
     let into = root;
     let depth = 0;
     for (let up = at; up !== 0; up = data.parents[up]) {
-      // Deeper callers differ little and would make millions of boxes.
+      // Deeper callers differ little and would create millions of boxes.
       if (depth++ === 64) break;
       const frame = data.nodeFrames[up];
       let below = places.get(into);
@@ -123,7 +123,7 @@ function bottomUp() {
     into.own += into === root ? 0 : value;
   }
   root.all += root.own;
-  // What costs most is what one looks for here.
+  // Most expensive first: that is what users look for here.
   return sumUp(nodes, (a, b) => b.all - a.all || byText(a, b));
 }
 
@@ -133,7 +133,7 @@ function tree(tab) {
   return trees.get(key);
 }
 
-// The boxes of a tab: its tree, with what says nothing folded, and the box of each node.
+// The boxes of a tab: its tree, folded, and the box of each node.
 function boxes(tab) {
   const root = tree(tab);
   if (!state.folds) return { root, boxOf: null };
@@ -149,7 +149,7 @@ function boxes(tab) {
 function label(of) { return data.frames[of.frame][0]; }
 const kindOf = (of) => of.kind || data.frames[of.frame][1];
 
-// The name of a layer without what it shares with the layer that it is in.
+// The name of a layer without the prefix that it shares with the enclosing layer.
 function withinLayer(of) {
   let outer = of.parent;
   while (outer && kindOf(outer) !== "layer") outer = outer.parent;
@@ -159,14 +159,14 @@ function withinLayer(of) {
   return name.startsWith(path + ".") ? "…" + name.slice(path.length) : null;
 }
 
-// What is written on a box; the full name is in its title, and found by a search.
+// Label of a box; the full name is in its title, where a search finds it.
 function shortLabel(of) {
   const layer = kindOf(of) === "layer" ? withinLayer(of) : null;
   return layer || of.name || data.frames[of.frame][3] || label(of);
 }
 function matches(of) { return state.search !== null && state.search.test(label(of)); }
 
-// Value of all stacks that hold a match, each counted once.
+// Value of all stacks that contain a match, each counted once.
 function matchedValue(root) {
   let sum = 0;
   const open = [root];
@@ -186,13 +186,13 @@ function describe(of) {
   return name + " (" + value + (where ? ", " + where : "") + ")";
 }
 
-// Boxes of a part of a tree from the root down, as wide as their part of `zoom`; `dress` makes each say what it is.
+// Boxes of a part of a tree from the root down, scaled to their share of `zoom`; `dress` sets the content of each box.
 function icicle(frame, zoom, width, children, dress) {
   let deepest = 0;
   const put = (of, left, wide, above) => {
     const box = make("button", "", "box");
     box.type = "button";
-    // As parts of the frame, which becomes narrower when a scroll bar appears, and on paper.
+    // Relative to the frame, which becomes narrower when a scroll bar appears, and on paper.
     box.style.left = left * 100 / width + "%";
     box.style.width = wide * 100 / width + "%";
     box.style.top = of.depth * ROW + "px";
@@ -211,7 +211,7 @@ function icicle(frame, zoom, width, children, dress) {
     let x = left;
     for (const child of children(at)) {
       const part = wide * child.all / at.all;
-      // Boxes that nobody could see are not made; they take their place all the same.
+      // Boxes too narrow to see are not created, but keep their space.
       if (part >= 0.7) open.push([child, x, part]);
       x += part;
     }
@@ -219,10 +219,10 @@ function icicle(frame, zoom, width, children, dress) {
   frame.style.height = (deepest + 1) * ROW + "px";
 }
 
-// Boxes with room for it have their share behind the name.
+// Width from which a box shows its share after the name.
 const WITH_SHARE = 140;
 
-// Shows a box at full width; siblings in one box are listed below what calls them.
+// Shows a box at full width; siblings joined in one box are listed below their caller.
 function zoomTo(tab, root, of) {
   const into = of.each ? of.parent : of;
   if (of.each) state.opened = of.first.parent;
@@ -337,17 +337,17 @@ function losses() {
   view.append(out);
 }
 
-// A path of which both ends say most.
+// Shortens a path in the middle, because its ends carry most information.
 function withoutMiddle(path) {
   const room = 48;
   if (path.length <= room) return path;
   const [head, tail] = [path.slice(0, 14), path.slice(-(room - 15))];
-  // Whole folders, where there are some.
+  // Cuts at whole folders, if there are any.
   const [end, start] = [head.lastIndexOf("/"), tail.indexOf("/")];
   return (end > 0 ? head.slice(0, end + 1) : head) + "…" + (start >= 0 ? tail.slice(start) : tail);
 }
 
-// Values by time: one digit, and one colour, for each span.
+// Values over time: one digit and one colour per interval.
 function strip(digits) {
   const cell = make("td", undefined, "strip");
   if (digits.length === 0) return cell;
@@ -385,7 +385,7 @@ function furtherTable(tab) {
   if (rows.length === 0) view.append(make("p", "Nothing matches.", "empty"));
 }
 
-// Rows with much to say, one below the other: a heading, then what there is, each with the title of its column.
+// Rows with long content, one below the other: a heading, then each value with the title of its column.
 function sheets(tab) {
   const rows = state.search === null ? tab.rows : tab.rows.filter((row) => row.some((text) => state.search.test(text)));
   const view = byId("view");

@@ -1,19 +1,19 @@
-// The picture of a part of the time: one line of pixels for each row of events, which the canvas stretches. A row costs
-// at most one search for each of its pixels, however many events there are.
+// The picture of a time interval: one line of pixels per row of events, which the canvas stretches. A row costs at most
+// one search per pixel, independent of the number of events.
 
 const Picture = (() => {
-  // Shades between nothing and a whole pixel in which something stood.
+  // Number of shades from an empty pixel to a fully covered one.
   const SHADES = 16;
-  // What is not nothing shows.
+  // Lowest visible shade: every event shows.
   const LEAST = 5;
-  // Of more events in one pixel, some are asked for their colour.
+  // Number of events of one pixel that are sampled for its colour.
   const ASKED = 4;
 
   const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   const packed = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
   const mix = (a, b, share) => a.map((value, at) => Math.round(value + (b[at] - value) * share));
 
-  // Colours of the page by class of event, from its style.
+  // Colours of the page by class of event, from its style sheet.
   function colours() {
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue("--" + name).trim();
@@ -44,13 +44,13 @@ const Picture = (() => {
         const isFound = found && found[place + 1] > found[place];
         const shade = shades[isFound ? MARK : kind[place]];
         pixels.fill(shade[found && !isFound ? 6 : SHADES], offset + pixel, offset + last);
-        // A seam between neighbours.
+        // A seam between neighbouring events.
         if (last - pixel >= 4 && last < width) pixels[offset + last - 1] = shade[4];
         if (last - pixel >= namedFrom) named.push(row.event[place], pixel, last, !found ? 0 : isFound ? 2 : 1);
         pixel = last;
         place = Events.firstAbove(end, from + pixel / scale, place, count);
       } else {
-        // Everything of one pixel.
+        // All events of one pixel.
         const moment = from + pixel / scale;
         const next = from + (pixel + 1) / scale;
         let after = Events.firstAbove(begin, next, place, count);
@@ -77,13 +77,13 @@ const Picture = (() => {
     return best;
   }
 
-  // A round distance between two marks of the axis, at least `least` nanoseconds.
+  // A round distance between two ticks of the axis, at least `least` nanoseconds.
   function distance(least) {
     const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
     return [1, 2, 5, 10].map((times) => times * power).find((each) => each >= least) || 10 * power;
   }
 
-  // A moment, as exact as its distance to the next one.
+  // Formats a moment, with a precision that matches the tick distance.
   function moment(ns, distance) {
     const [size, unit] = distance < 1e8 ? [1e6, "ms"] : [1e9, "s"];
     const digits = Math.max(0, Math.min(6, Math.ceil(Math.log10(size / Math.max(distance, 1)))));

@@ -1,10 +1,10 @@
-// Paper has no tabs: before the page is printed, each tab is drawn once and copied below the one before it.
+// Paper has no tabs: before the page is printed, each tab is drawn once and copied below the previous one.
 
 const Print = (() => {
-  // More rows fill pages that nobody reads.
+  // Limit on printed rows: more would fill pages that nobody reads.
   const ROWS = 60;
 
-  // A copy of what is shown. Pixels of a canvas are no part of a copy.
+  // Copies the view. Cloning does not copy the pixels of a canvas.
   function copy(view) {
     const made = view.cloneNode(true);
     made.removeAttribute("id");
@@ -16,7 +16,7 @@ const Print = (() => {
     return made;
   }
 
-  // Leaves out rows beyond the first ones.
+  // Removes the rows beyond the limit.
   function shorten(part) {
     for (const table of part.querySelectorAll("table")) {
       const more = [...table.rows].slice(ROWS + 1);
@@ -33,13 +33,14 @@ const Print = (() => {
     return part;
   }
 
-  // Width and colours of paper, while tabs are drawn for it.
+  // Sets width and colours of paper while tabs are drawn for printing.
   function paper(on) {
     document.documentElement.classList.toggle("printing", on);
     if (data.hasEvents) Stage.forgetColours();
   }
 
-  // A tab as it is now. Events that nobody looked at are still packed, and printing waits for nothing.
+  // Draws a tab in its current state. Events of a tab that was never opened are still packed, and printing does not
+  // wait for them.
   function drawn(tab) {
     if (tab === "timeline" && !Timeline.model()) {
       const note = make("div");

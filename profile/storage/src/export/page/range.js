@@ -1,10 +1,10 @@
-// A part of the time in sums: tables by name, time of devices, and flame graphs.
+// Sums over a time interval: tables by name, device time, and flame graphs.
 
 const Ranges = (() => {
-  // Rows of a table, and boxes of a flame graph, that are made at most.
+  // Limit on rows of a table and on boxes of a flame graph.
   const ROWS_SHOWN = 200;
 
-  // Every event of which a part lies between two moments, rows above first.
+  // Calls `use` for every event that overlaps the interval, upper rows first.
   function each(model, lane, from, to, use) {
     for (const row of lane.rows) {
       let place = Events.firstAbove(row.end, from, 0, row.count);
@@ -14,7 +14,7 @@ const Ranges = (() => {
     }
   }
 
-  // Time by event with nothing below it: of nested events the innermost counts.
+  // Exclusive time by event: of nested events the innermost counts.
   function sums(model, from, to) {
     const own = new Float64Array(model.shown);
     const rows = [new Map(), new Map()];
@@ -22,7 +22,7 @@ const Ranges = (() => {
       each(model, lane, from, to, (event, first, last) => {
         own[event] += last - first;
         const parent = model.parent[event];
-        // What outlives its parent takes of it only what both have.
+        // An event that outlives its parent takes from it only their common time.
         if (parent >= 0) own[parent] -= Math.max(0, Math.min(last, Events.endOf(model, parent)) - first);
       });
     }
@@ -42,14 +42,14 @@ const Ranges = (() => {
     return { own, host: order(rows[0]), device: order(rows[1]) };
   }
 
-  // For each device the time in which any of its streams had work.
+  // For each device, the time in which any of its streams had work.
   function devices(model, from, to) {
     const spans = new Map();
     for (const lane of model.lanes) {
       if (!lane.stream) continue;
       const key = lane.rank + " " + lane.device;
       if (!spans.has(key)) spans.set(key, { rank: lane.rank, device: lane.device, spans: [] });
-      // Outermost events hold all others, but for those that outlive theirs.
+      // Outermost events cover all others, except those that outlive their parents.
       each(model, lane, from, to, (event, first, last) => spans.get(key).spans.push([first, last]));
     }
     return [...spans.values()].map(({ rank, device, spans }) => {
@@ -63,7 +63,7 @@ const Ranges = (() => {
     });
   }
 
-  // Two trees by name: what stood on threads, and work of devices below the call that launched it.
+  // Two trees by name: events on threads, and device work below the call that launched it.
   function trees(model, own, from, to) {
     const made = (name, kind, parent) => ({ name, kind, parent, all: 0, children: new Map(), depth: parent ? parent.depth + 1 : 0 });
     const host = made("threads", 7, null);
@@ -75,7 +75,7 @@ const Ranges = (() => {
       return child;
     };
     const nodes = [new Map(), new Map()];
-    // The path of an event of a thread, from the outermost one.
+    // The path of a thread's event, from the outermost event.
     const path = (tree, event) => {
       const open = [];
       const known = nodes[tree];
@@ -131,7 +131,7 @@ const Ranges = (() => {
     return mark;
   }
 
-  // Boxes from the root down; a click on one makes it as wide as the page.
+  // Boxes from the root down; a click zooms one to the width of the page.
   function flame(root) {
     const frame = make("div", undefined, "flame");
     const describe = (of) => of.name + " (" + time(of.all) + ", " + share(of.all, root.all) + ")";
@@ -148,7 +148,7 @@ const Ranges = (() => {
     return { frame, draw: () => draw(root) };
   }
 
-  // Everything of a selected part, as one element.
+  // Everything about the selected interval, as one element.
   function show(model, from, to, into) {
     const length = to - from;
     const { own, host, device } = sums(model, from, to);

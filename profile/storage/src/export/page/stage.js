@@ -1,14 +1,15 @@
-// What is drawn on the canvas of the timeline: lanes, names, arrows, marks and the axis. Changes nothing but pixels.
+// Draws the canvas of the timeline: lanes, names, arrows, marks and the axis. Has no effect other than drawing.
 //
-// `on` is the timeline: its events (`model`), what is in sight (`view`), its canvas and the arrows of the chosen event.
+// `on` is the timeline: its events (`model`), the visible interval (`view`), its canvas and the arrows of the chosen
+// event.
 
 const Stage = (() => {
   const ROW = 16;
   const GAP = 6;
   const AXIS = 22;
-  // Fewest pixels of an event with a name.
+  // Width in pixels from which an event shows its name.
   const NAMED = 34;
-  // With more names than these in sight, only wider events have theirs: text takes longer than all else.
+  // With more visible names than this, only wider events show theirs: drawing text takes longer than everything else.
   const NAMES_MANY = 600;
   const NAMED_OF_MANY = 70;
   const MONO = "11px ui-monospace, monospace";
@@ -35,7 +36,7 @@ const Stage = (() => {
     axis(paper);
   }
 
-  // Lanes in sight: one line of pixels for each row, stretched to its height.
+  // Visible lanes: one line of pixels per row, stretched to its height.
   function lanes(paper) {
     const { model, view, rowsShown } = on;
     const wide = on.canvas.width;
@@ -69,7 +70,7 @@ const Stage = (() => {
     return { named, rows };
   }
 
-  // Counters below the lanes: of each pixel the highest value, of the highest of all, or of the whole for a share.
+  // Counters below the lanes: per pixel the highest value, scaled to the overall maximum, or to 100 % for a share.
   function counters(paper) {
     const { model, view } = on;
     paper.fillStyle = colours.faint;
@@ -104,7 +105,7 @@ const Stage = (() => {
         const name = Events.shortName(model, named[at]);
         const letters = Math.floor(room / one);
         const shown = name.length > letters ? name.slice(0, Math.max(0, letters - 1)) + "…" : name;
-        // On its own colour, pale since another one is searched for, or found.
+        // On its own colour, on a pale one while another event is searched for, or on that of a match.
         paper.fillStyle = ["#16181c", colours.faint, colours.onMark][named[at + 3]];
         // Letters of other scripts may be wider than these.
         if (/^[ -~…]*$/.test(shown)) paper.fillText(shown, left + 3, top + ROW / 2);
@@ -123,7 +124,7 @@ const Stage = (() => {
     paper.setLineDash([]);
   }
 
-  // Begins of steps in sight through the lanes of their rank, where there is room between them.
+  // Begins of visible steps, across the lanes of their rank, if there is room between them.
   function steps(paper) {
     const { model, view, rowsShown } = on;
     const ranks = new Map();
@@ -143,14 +144,14 @@ const Stage = (() => {
     }
   }
 
-  // Where an event is drawn: the middle of its row, also above or below what is in sight.
+  // Where an event is drawn: the middle of its row, even if that is above or below the visible area.
   function middleOf({ model, view, rowsShown }, event) {
     const place = Events.laneOf(model, event);
     const row = Math.min(model.row[event], rowsShown(place) - 1);
     return view.tops[place] - view.scroll + row * ROW + ROW / 2;
   }
 
-  // From a launch to its work, or from work to what waited for it.
+  // Arrows from a launch to its work, or from work to the wait for it.
   function arrows(paper) {
     const { model } = on;
     for (const [from, to] of on.causes) {
@@ -216,7 +217,7 @@ const Stage = (() => {
     paper.fillRect(0, AXIS - 4, view.width, 1);
   }
 
-  // Colours are those of the page when it was drawn first, or became dark or light.
+  // Drops the cached colours, for a switch between dark and light.
   function forgetColours() { colours = null; }
 
   return { ROW, GAP, AXIS, draw, middleOf, forgetColours };

@@ -1,4 +1,4 @@
-// The timeline tab: lanes of streams and threads on a canvas, moved by mouse and keys, and what is known of the chosen
+// The timeline tab: lanes of streams and threads on a canvas, navigated by mouse and keys, and details of the chosen
 // event. Times are nanoseconds since the first event.
 
 const Timeline = (() => {
@@ -9,7 +9,7 @@ const Timeline = (() => {
     ["range", "step"],
   ];
   const { ROW, GAP, AXIS } = Stage;
-  // Least time in sight.
+  // Shortest visible interval, nanoseconds.
   const LENGTH_MIN = 500;
   const ARROWS_MAX = 64;
   const KEYS = "W S + − zoom · A D move · ← → move the cursor · ↑ ↓ rows · n N next and previous event · c what caused it"
@@ -23,9 +23,9 @@ const Timeline = (() => {
     from: 0, length: 1, scroll: 0, cursor: 0, chosen: Events.NONE, mark: null, range: null,
     width: 0, height: 0, gutter: 0, ratio: 1, lane: 0, row: 0, folded: new Set(), tops: [], counterTops: [],
   };
-  // Where the picture goes to; it is there after some frames.
+  // Target of the animation, reached after some frames.
   let goal = null;
-  // From a launch to its work, or from work to what waited for it.
+  // Arrows from a launch to its work, or from work to the wait for it.
   let causes = [];
   let searched;
   let found = 0;
@@ -118,11 +118,11 @@ const Timeline = (() => {
     }
     parts.left.textContent = notes().join(" ");
     parts.left.hidden = parts.left.textContent === "";
-    // Another tab may have been opened meanwhile.
+    // The user may have opened another tab in the meantime.
     if (state.tab === "timeline") show(byId("view"), state.search);
   }
 
-  // What this page has not.
+  // Lists what this page lacks.
   function notes() {
     const notes = [];
     const left = model.total - model.shown;
@@ -136,7 +136,7 @@ const Timeline = (() => {
     return notes;
   }
 
-  // Sizes of everything, from that of the window.
+  // Computes all sizes from that of the window.
   function measure() {
     const { canvas, root } = parts;
     view.ratio = window.devicePixelRatio || 1;
@@ -148,7 +148,7 @@ const Timeline = (() => {
     view.counterTops = model.counters.map(() => { const at = top; top += ROW + GAP; return at; });
     view.content = top;
     const above = parts.canvas.getBoundingClientRect().top + window.scrollY;
-    // What is known of the chosen event stays in sight.
+    // The details of the chosen event stay visible.
     view.height = clamp(top, 120, Math.max(240, window.innerHeight - above - 95));
     view.scroll = clamp(view.scroll, 0, view.content - view.height);
     canvas.style.width = view.width + "px";
@@ -172,7 +172,7 @@ const Timeline = (() => {
     if (goal) redraw();
   }
 
-  // A part of the way to the goal.
+  // Moves a part of the way to the target.
   function approach() {
     const part = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1 : 0.35;
     const near = Math.abs(goal.length - view.length) < view.length * 0.004 && Math.abs(goal.from - view.from) < view.length * 0.002;
@@ -181,7 +181,7 @@ const Timeline = (() => {
       goal = null;
       return;
     }
-    // Both ends move by the same share of their way, lengths by ratio.
+    // Both ends move by the same share of their distance; lengths change by ratio.
     const length = view.length * (goal.length / view.length) ** part;
     const done = goal.length === view.length ? part : (length - view.length) / (goal.length - view.length);
     view.from += (goal.from - view.from) * done;
@@ -196,7 +196,7 @@ const Timeline = (() => {
 
   const target = () => goal || view;
 
-  // Zooms around a moment, which stays where it is.
+  // Zooms around a moment, which keeps its position.
   function zoom(factor, moment) {
     const { from, length } = target();
     const wanted = clamp(length * factor, Math.min(LENGTH_MIN, whole()), whole());
@@ -210,7 +210,7 @@ const Timeline = (() => {
     gutter();
   }
 
-  // Names of lanes, for the ones in sight.
+  // Names of the visible lanes.
   function gutter() {
     const shown = [];
     view.tops.forEach((laneTop, place) => {
@@ -256,7 +256,7 @@ const Timeline = (() => {
     parts.lanes.append(parts.sight);
   }
 
-  // A value of a counter in words.
+  // A value of a counter as text.
   function counted(counter, value) {
     if (value === undefined) return "not known yet";
     if (counter.unit === "share") return (value * 100).toFixed(1) + "%";
@@ -289,7 +289,7 @@ const Timeline = (() => {
     redraw();
   }
 
-  // The event in words: its name, and what is known of it.
+  // Details of an event as text: its name and its known properties.
   function words(event) {
     const place = Events.laneOf(model, event);
     const lane = model.lanes[place];
@@ -341,7 +341,7 @@ const Timeline = (() => {
     keepCursor();
   }
 
-  // Moves the time in sight when the cursor would leave it.
+  // Scrolls in time if the cursor would leave the visible interval.
   function keepCursor() {
     view.cursor = clamp(view.cursor, 0, whole() - 1);
     const { from, length } = target();
@@ -422,7 +422,7 @@ const Timeline = (() => {
     }, { passive: false });
   }
 
-  // Moves by a share of the time in sight.
+  // Moves by a share of the visible interval.
   function pan(part) {
     const { from, length } = target();
     go(from + part * length, length);
@@ -495,7 +495,7 @@ const Timeline = (() => {
     if (model.begin[view.chosen] <= cursor) { view.cursor = cursor; keepCursor(); }
   }
 
-  // Along the arrow: from work to its launch, from a call to its work.
+  // Follows an arrow: from work to its launch, from a call to its work.
   function cause() {
     const arrow = causes.find(([, to]) => to === view.chosen) || causes[0];
     if (arrow) choose(arrow[0] === view.chosen ? arrow[1] : arrow[0], true);
