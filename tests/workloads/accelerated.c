@@ -1,18 +1,18 @@
-/* A process that calls libraries such as those of accelerator.c, as it is reported to on its standard input: one command a
- * line, answered by a line "done …" when it is done. Prints "ready PID" first.
+/* A process that calls libraries such as those of accelerator.c, by commands on its standard input: one command per
+ * line, answered by a line "done …" on completion. Prints "ready PID" first.
  *
  *   open DRIVER      load a driver            launch N [THREADS]  launch kernels: 0, 1, 2 … blocks in x
  *   close            unload it                sync | alloc | free | name TEXT
- *   fork N           launch N in a child      undumpable          hide the process from others
- *   collector FILE   load a collector         say                 let it say everything once
+ *   fork N           launch N in a child      undumpable          hide the process from other processes
+ *   collector FILE   load a collector         say                 make the collector send each of its messages once
  *   records FILE N   load CUPTI, read N records: their bytes  map FILE        map a library's code without loading it
  *   call SYMBOL      call a function of the driver with 1, 2, 3
  *   zeros SYMBOL N   call it N times, every argument the address of zeros
- *   take SYMBOL      launch by this function from now on
- *   ask SYMBOL FLAGS launch by what this function (cuGetProcAddress, or its _v2) gives for cuLaunchKernel: whether
- *                    that is the exported function, or its _ptsz, is the answer: 1, 2, or 0 for neither
+ *   take SYMBOL      launch through this function from now on
+ *   ask SYMBOL FLAGS launch through the pointer that this function (cuGetProcAddress, or its _v2) returns for
+ *                    cuLaunchKernel. Answers 1 if it is the exported function, 2 if its _ptsz, 0 for neither
  *
- * `launch` answers with the driver's code of the last one: a real driver without a device gives 3 (not initialized).
+ * `launch` answers with the driver's code of the last launch: a real driver without a device gives 3 (not initialized).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -73,7 +73,7 @@ static int train_on(unsigned count, unsigned threads) {
     return failed;
 }
 
-/* What a program gets that asks for 12.0 at run time, as the runtime does. `_v2` also says why there is nothing. */
+/* The pointer for a program that requests 12.0 at run time, as the runtime does. `_v2` also reports a status. */
 static unsigned ask(const char *symbol, unsigned flags) {
     void *found = NULL;
     int why = 0;
@@ -108,7 +108,7 @@ static void say(void) {
     tell[6](0, (uint64_t) "a_device", 8);
 }
 
-/* A record of a kernel, as every version lays it out to its name. */
+/* Writes a kernel record: all versions share the layout up to the name. */
 static void record_at(char *at, uint32_t correlation) {
     uint32_t *words = (uint32_t *)at;
     words[0] = 10; /* CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL */
@@ -116,8 +116,8 @@ static void record_at(char *at, uint32_t correlation) {
     *(const char **)(at + 104) = "borrowed_kernel";
 }
 
-/* How long such a record is depends on the version. Two of the right length are two records. 0 where none is read: later versions of
-   CUPTI do so only where there is a driver. */
+/* The length of such a record depends on the version: with the right length, two records are read. 0 if none is read:
+   later versions of CUPTI require a driver. */
 static size_t record_bytes(int (*next)(char *, size_t, char **)) {
     for (size_t bytes = 144; bytes <= 320; bytes += 8) {
         char *buffer = calloc(2, bytes), *record = NULL;
@@ -153,7 +153,7 @@ static void zeros(const char *symbol, unsigned count) {
     }
 }
 
-/* Its code is mapped, as its user has it, and nothing runs: what it needs is not here. */
+/* Maps the code of a library as a loader does, without running it: its dependencies are missing here. */
 static void map(const char *path) {
     FILE *file = fopen(path, "rb");
     if (!file || fseek(file, 0, SEEK_END)) {

@@ -1,6 +1,6 @@
-/* Libraries that look like those of an accelerator from outside: exported names, calling convention, and entries of the
- * same form (a comparison that a probe must be stepped over, then a jump that the kernel emulates). One source, built as
- * the library that -DNAME says: DRIVER (libcuda.so.1), CUPTI (libcupti.so.12), COLLECTOR (libdeepctx_collector.so). */
+/* Look-alikes of accelerator libraries: exported names, calling convention, and function entries of the same form (a
+ * comparison, over which a probe must single-step, then a jump, which the kernel emulates). One source; -DNAME selects
+ * the library: DRIVER (libcuda.so.1), CUPTI (libcupti.so.12), COLLECTOR (libdeepctx_collector.so). */
 #include <stdint.h>
 #include <stddef.h>
 #include <string.h>
@@ -16,7 +16,7 @@ HIDDEN unsigned ready = 1;
 
 #ifdef DRIVER
 HIDDEN int real_cuLaunchKernel(void *function, unsigned grid_x) { return function == NULL && grid_x == 0; }
-/* Waits as a driver does: first it looks again and again, then it sleeps. */
+/* Waits as a driver does: it polls first, then sleeps. */
 HIDDEN int real_cuStreamSynchronize(void *stream) {
     for (volatile unsigned i = 0; i < 2000000; i++) {}
     struct timespec time = {0, 1000000};
@@ -36,7 +36,7 @@ ENTRY(cuModuleGetFunction);
 #endif
 
 #ifdef CUPTI
-/* Hands out what is in the buffer: records of 160 bytes, as those of a kernel are long since CUDA 11. */
+/* Returns the records in the buffer: 160 bytes each, the size of a kernel record since CUDA 11. */
 HIDDEN int real_cuptiActivityGetNextRecord(char *buffer, size_t bytes, char **record) {
     *record = *record ? *record + 160 : buffer;
     return *record + 160 <= buffer + bytes ? 0 : 12;

@@ -1,4 +1,4 @@
-// JavaScript that spends its time in V8's builtins, in its interpreter and in generated code. Prints `ready PID`.
+// JavaScript that spends its time in V8's builtins, its interpreter and generated code. Prints `ready PID`.
 function mix(text) {
   let sum = 0;
   for (const code of text.split("").map((c) => c.charCodeAt(0))) sum = (sum * 31 + code) | 0;

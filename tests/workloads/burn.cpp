@@ -1,7 +1,7 @@
-// A Python extension that burns CPU below a recursion of a chosen depth.
+// A Python extension that burns CPU time below a recursion of a given depth.
 //
 // Owns: one function, `burn.spin(depth, rounds)`. Because: with -O2 and without frame pointers only unwind rows lead
-// from the leaf back to the interpreter, and the depth must be known to compare costs per frame.
+// from the leaf back to the interpreter, and the depth must be known to compare the cost per frame.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -23,7 +23,7 @@ __attribute__((noinline)) std::uint64_t descend(long depth, std::uint64_t seed, 
         return leaf(seed, rounds);
     }
     std::uint64_t below = descend(depth - 1, seed + static_cast<std::uint64_t>(depth), rounds);
-    // Work after the call keeps it from becoming a jump.
+    // Work after the call prevents a tail call.
     asm volatile("" : "+r"(below));
     return below ^ static_cast<std::uint64_t>(depth);
 }

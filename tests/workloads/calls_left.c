@@ -1,5 +1,5 @@
-// Threads that end within a call of the library that is given, one after the other, so that each leaves a call that
-// never returns; with 0 of them a kernel is looked up by its name and launched again and again.
+// Threads that end within a call of the given library, one after the other, so that each leaves a call that never
+// returns. With 0 threads, a kernel is looked up by its name and launched repeatedly.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
                       void **))dlsym(library, "cuLaunchKernel");
     printf("loaded\n");
     fflush(stdout);
-    // A line says when to begin.
+    // Waits for a line.
     if (getchar() == EOF) {
         return 1;
     }

@@ -1,9 +1,9 @@
 /*
- * Processes that change their user just after they begin a program: `changing_user PROCESSES FIRST SECOND`, begun as
+ * Processes that change their user just after they start a program: `changing_user PROCESSES FIRST SECOND`, started as
  * root. It ends when all of them have ended.
  *
- * Owns: programs that begin as one user's and become another's, as those of daemons and package managers do. Because:
- * what a profiler does for each user in turn must end for the user for whom it began. Does not: keep any rights.
+ * Owns: programs that start as one user and continue as another, like those of daemons and package managers. Because:
+ * work that a profiler does per user must be accounted to the user for whom it began. Does not: keep any privileges.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* At a time. */
+/* Processes at a time. */
 enum { TOGETHER = 8 };
 
 static int failed(const char *what) {
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
         if (n >= TOGETHER && wait(&status) > 0)
             bad |= status;
         if (n < processes && fork() == 0) {
-            /* The real user answers for a process; the effective one keeps the right to change it. */
+            /* The real uid counts as the owner of a process; the effective uid keeps the right to change it. */
             if (setreuid(first, 0))
                 return failed("cannot change the user");
             execl("/proc/self/exe", argv[0], argv[3], NULL);

@@ -1,11 +1,11 @@
-// Processes and libraries that come and go: what a busy machine does to a profiler's tables.
+// Processes and libraries that come and go: the load of a busy machine on a profiler's tables.
 //
 // churn PER_SECOND LIBRARY…
 //
-// Starts PER_SECOND processes a second. Of every four, one runs /bin/true, one opens a library and works for a
-// millisecond, two work for a millisecond and end. The program itself opens and closes one of the libraries ten times
-// a second. A library that cannot be opened is passed over: they are replaced while this runs. Prints `ready`, and once
-// a second `tick STARTED CPU_NS WALL_NS`.
+// Starts PER_SECOND processes per second. Of every four, one runs /bin/true, one opens a library and works for a
+// millisecond, two work for a millisecond and end. The program itself opens and closes one of the libraries ten times a
+// second. A library that cannot be opened is skipped: the libraries are replaced while this runs. Prints `ready`, and
+// once a second `tick STARTED CPU_NS WALL_NS`.
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -79,7 +79,7 @@ int main(int arguments, char **argument) {
             struct timespec rest = {(next - now) / 1000000000, (next - now) % 1000000000};
             nanosleep(&rest, NULL);
         } else {
-            // A machine that is too busy for the rate gets what it can; it does not catch up.
+            // A machine too busy for the rate does not catch up.
             began += now - next;
         }
     }

@@ -1,9 +1,9 @@
 /*
- * A program that runs compiled code as frameworks do, until it is killed: `compiled_code OBJECT LIBRARY`.
+ * A program that runs compiled code as frameworks do, until killed: `compiled_code OBJECT LIBRARY`.
  *
- * Owns: putting the function of an object file into anonymous memory and registering it for debuggers, as LLVM does for XLA; and
- * calling `kernel` of a library, as Inductor's wrappers do. Because: the frameworks themselves are too large for every
- * test. Does not: relocate; the function must need none.
+ * Owns: placing the function of an object file in anonymous memory and registering it for debuggers, as LLVM does for
+ * XLA; and calling `kernel` of a library, as Inductor's wrappers do. Because: the frameworks themselves are too large
+ * for every test. Does not: relocate; the function must need no relocation.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ __attribute__((noinline)) void __jit_debug_register_code(void) {
 
 typedef void work(volatile uint64_t *);
 
-/* The bytes of a file. */
+/* Reads a file. */
 static char *read_file(const char *path, long *size) {
     FILE *file = fopen(path, "rb");
     if (!file || fseek(file, 0, SEEK_END) != 0)
@@ -47,7 +47,7 @@ static char *read_file(const char *path, long *size) {
     return bytes;
 }
 
-/* Places the code of an object file, and registers it with debuggers. Gives its first function. */
+/* Places the code of an object file and registers it with debuggers. Returns its first function. */
 static work *place(const char *path) {
     static struct entry entry;
     long size;

@@ -1,7 +1,7 @@
 // A native program with stacks of a known depth: `deep_native DEPTH THREADS SECONDS`.
 //
-// Owns: recursion with work at the leaf. Because: compiled with -O2 -fomit-frame-pointer it is the plainest case in
-// which only unwind rows lead to the thread's start. SECONDS 0 runs until killed.
+// Owns: recursion with work at the leaf. Because: compiled with -O2 -fomit-frame-pointer it is the simplest case in
+// which only unwind rows lead to the start of the thread. SECONDS 0 runs until killed.
 
 #include <atomic>
 #include <chrono>
@@ -28,7 +28,7 @@ __attribute__((noinline)) std::uint64_t leaf(std::uint64_t seed) {
 __attribute__((noinline)) std::uint64_t descend(long depth, std::uint64_t seed) {
     if (depth <= 1) {
         std::uint64_t sum = seed;
-        // Most of the time is spent down here, so that almost every sample has the full depth.
+        // Most of the time is spent at the leaf, so that almost every sample has the full depth.
         for (int i = 0; i < 100; ++i) {
             sum ^= leaf(sum);
         }

@@ -1,11 +1,11 @@
-// Events to measure what a program costs: one that does nothing, or the profiler's own sampler, once or twice in a row,
-// so that its second run finds all it reads in the caches. Events of one thread: other processes cost nothing there.
+// Events that measure the cost of a program: an empty one, or the profiler's own sampler, once or twice in a row, so
+// that its second run finds all its data in the caches. Events of one thread: other processes pay nothing.
 //
 //   empty_program sample PID HZ                   an empty program at the timer of this thread
 //   empty_program loaded PID HZ PROGRAM_ID TIMES  a loaded program at the timer of this thread, once or twice
 //   empty_program call FILE OFFSET                an empty program where this byte of the file is executed
 //
-// Prints `ready PID` when it is, and runs until its input ends. Needs root.
+// Prints `ready PID` once it is ready, and runs until its input ends. Needs root.
 
 #define _GNU_SOURCE
 #include <linux/bpf.h>
@@ -30,7 +30,7 @@ static long bpf(int command, union bpf_attr *attributes) {
     return syscall(SYS_bpf, command, attributes, sizeof *attributes);
 }
 
-/// A program of this kind that returns at once.
+/// A program of this kind that returns immediately.
 static int empty(enum bpf_prog_type kind) {
     const struct bpf_insn instructions[] = {
         {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
@@ -50,7 +50,7 @@ static int loaded(uint32_t id) {
     return checked("the program", bpf(BPF_PROG_GET_FD_BY_ID, &attributes));
 }
 
-/// An event of a thread's timer; a group starts together, so its timers fire together.
+/// A timer event of a thread; a group starts together, so its timers fire together.
 static int timer(int thread, uint64_t frequency, int group) {
     struct perf_event_attr attributes = {
         .type = PERF_TYPE_SOFTWARE,
@@ -64,7 +64,7 @@ static int timer(int thread, uint64_t frequency, int group) {
     return checked("an event of the timer", event);
 }
 
-/// An event of a place in a file.
+/// An event at a location in a file.
 static int place(const char *path, uint64_t offset) {
     FILE *file = fopen("/sys/bus/event_source/devices/uprobe/type", "r");
     unsigned kind = 0;

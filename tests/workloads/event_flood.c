@@ -1,4 +1,4 @@
-// Events as fast as two threads can cause them: `event_flood FILE` maps and unmaps executable pages of a file. Prints
+// Events at the maximum rate of two threads: `event_flood FILE` maps and unmaps executable pages of a file. Prints
 // `ready`.
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Exceptions of two types, thrown through a few frames and caught, for ever: while one is under way the C runtime
-// overwrites parts of the stack that it is walked on.
+// Exceptions of two types, thrown through a few frames and caught, forever: while one is in flight, the C runtime
+// overwrites parts of the stack that it unwinds on.
 
 #include <cstdio>
 #include <stdexcept>

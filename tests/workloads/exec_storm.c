@@ -1,10 +1,10 @@
 /*
- * Short programs, one after the other: `exec_storm PER_SECOND MAPPINGS FOLDER`. It says `ready` when the first hundred
- * have ended, and goes on until it is killed.
+ * Short-lived programs in sequence: `exec_storm PER_SECOND MAPPINGS FOLDER`. Prints `ready` after the first hundred
+ * have ended, and continues until killed.
  *
- * Owns: starting new files (copies of this one) as programs that map themselves so many times, work for a millisecond
- * and end. Because: each new program has its mappings read and its unwind table built, and none of that is of any use a
- * millisecond later. Does not: keep more than a few of them at a time.
+ * Owns: starting new files (copies of this one) as programs that map themselves MAPPINGS times, work for a millisecond
+ * and end. Because: the profiler reads the mappings of each new program and builds its unwind table, and neither is of
+ * use a millisecond later. Does not: keep more than a few of them at a time.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
             return 1;
         running++;
         int status;
-        /* On a busy machine no more than eight at a time. */
+        /* At most eight at a time on a busy machine. */
         while (running > 0 && waitpid(-1, &status, running < 8 ? WNOHANG : 0) > 0) {
             running--;
             if (status != 0)

@@ -1,4 +1,5 @@
-// Goroutines above a recursion, with allocation and garbage collection, which run on the system stack. Prints `ready PID`.
+// Goroutines above a recursion, with allocation and garbage collection, which run on the system stack. Prints
+// `ready PID`.
 package main
 
 import (

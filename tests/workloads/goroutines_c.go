@@ -1,4 +1,4 @@
-// Goroutines that call C, which calls Go, and a thread of C that calls Go. Prints `ready PID`.
+// Goroutines that call C, which calls Go, and a C thread that calls Go. Prints `ready PID`.
 package main
 
 /*
@@ -72,7 +72,7 @@ func main() {
 	for i := 0; i < 2; i++ {
 		go func() {
 			for seed := uint64(0); ; {
-				// Its stack is small, and moves while C is between.
+				// Its stack is small, and moves while C frames are in between.
 				part := make(chan uint64)
 				go func() { part <- descend(5, seed) }()
 				seed += <-part

@@ -1,4 +1,4 @@
-// Goroutines that ask for the time above a recursion: Go calls the vdso on the thread's own stack. Prints `ready PID`.
+// Goroutines that read the time above a recursion: Go calls the vdso on the thread's own stack. Prints `ready PID`.
 package main
 
 import (

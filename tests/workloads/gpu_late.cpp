@@ -1,11 +1,11 @@
-// A program whose kernels are loaded before anybody watches, in each of the ways in which real ones are: by stubs that
-// a compiler made, with device code in a section of the program (CUDA and HIP), and by handles of modules that a
-// compiler made at run time.
+// A program that loads its kernels before a profiler watches, in each of the ways that real programs do: by stubs that
+// a compiler generated, with device code in a section of the program (CUDA and HIP), and by handles of modules that a
+// compiler generated at run time.
 //
 //     gpu_late [--hip]        (compiled with -DFATBIN="PATH" -DCUBIN="PATH")
 //
-// It launches until its standard input ends, or for two minutes, some hundred times a second from each `launch_…`
-// function below. What that function is called is the kernel that must be found below it.
+// It launches until its standard input ends, or for two minutes, a few hundred times a second from each `launch_…`
+// function below. The name of that function is the kernel that must be found below it.
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -17,7 +17,8 @@
 #include <ctime>
 #include <string>
 
-// Device code where compilers put it, both vendors' sections, with the kernels `gemm(float*, int)` and `relu(float*)`.
+// Device code in the sections that compilers use, for both vendors, with the kernels `gemm(float*, int)` and
+// `relu(float*)`.
 asm(".section .nv_fatbin,\"a\"\n.balign 8\ndevice_code:\n.incbin \"" FATBIN "\"\n.section .hip_fatbin,\"a\"\n.quad 0\n"
     ".section .rodata\n.balign 8\ncubin_begin:\n.incbin \"" CUBIN "\"\ncubin_end:\n.text\n");
 extern "C" const char device_code[], cubin_begin[], cubin_end[];
@@ -53,7 +54,7 @@ Handle handles[3];
 
 }  // namespace
 
-// What a compiler makes of `__global__ void gemm(float *, int)` and `__global__ void relu(float *)`: the stub, and the
+// The compiler's output for `__global__ void gemm(float *, int)` and `__global__ void relu(float *)`: the stub, and the
 // function that the program calls, which has the kernel's name.
 void gemm(float *a, int n);
 void relu(float *a);
@@ -97,7 +98,7 @@ __attribute__((noinline)) void launch_cast() {
     check(launch_handle(handles[1], 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, nullptr), "a launch by a handle");
     asm volatile("" ::: "memory");
 }
-// Its code is in no form in which it could be found.
+// Its code is in no form that can be found.
 __attribute__((noinline)) void launch_other() {
     check(launch_handle(handles[2], 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, nullptr), "a launch by a handle");
     asm volatile("" ::: "memory");
@@ -112,7 +113,7 @@ struct Wrapper {
     void *unused;
 };
 
-// The compiler's code that runs before `main`.
+// The compiler-generated code that runs before `main`.
 void announce(Handle runtime, const std::string &vendor, unsigned magic) {
     static Wrapper wrapper{magic, 1, device_code, nullptr};
     auto binary = function<Handle (*)(const void *)>(runtime, ("__" + vendor + "RegisterFatBinary").c_str())(&wrapper);
@@ -124,13 +125,13 @@ void announce(Handle runtime, const std::string &vendor, unsigned magic) {
 
 const char OTHER[] = ".version 8.0\n.target sm_90\n.address_size 64\n.entry _Z5otherPf() { ret; }\n";
 
-// Gives a kernel in device code another name of the same length, so that it is in no file.
+// Renames a kernel in device code, with a name of the same length, so that it is in no file.
 void rename(char *code, size_t size, const char *from, const char *to) {
     for (char *at = code; (at = static_cast<char *>(memmem(at, size - size_t(at - code), from, std::strlen(from)))) != nullptr;)
         std::memcpy(at, to, std::strlen(to));
 }
 
-// What a compiler at run time does. It keeps no copy of the code.
+// Acts like a compiler at run time. Keeps no copy of the code.
 void load_modules(Handle driver) {
     const size_t size = size_t(cubin_end - cubin_begin);
     char *code = static_cast<char *>(std::malloc(size));

@@ -1,16 +1,16 @@
-// Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
+// Launches kernels, copies, fills and graphs at a fixed rate from several threads, and prints the number of each.
 //
 // gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S]
 // [--graphs | --forked-graphs | --built-graphs] [--copies] [--borrow] [--wait | --attended]
 //
-// It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
+// It needs no CUDA headers and no device: it uses the `libcuda.so.1` that the linker finds. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
-// that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
-// as PyTorch's profiler is one, and counts what it gets. With `--forked-graphs` each graph is recorded from two streams:
-// a kernel, two branches behind it, and a kernel behind both. With `--built-graphs` each is made node by node: kernels,
-// a fill, and a node without work, with edges by the array of each node and by a call of their own. With `--wait` it
-// starts when a line comes on standard input, and ends when another does; with `--attended` it starts once somebody
-// watches: a probe was put on cuLaunchKernel, and a collector that was loaded is listened to and collects.
+// that is named after them. `--rate 0` runs as fast as possible. With `--borrow` the program has its own CUPTI client,
+// like PyTorch's profiler, and counts its records. With `--forked-graphs` each graph is recorded from two streams: a
+// kernel, two branches after it, and a kernel after both. With `--built-graphs` each is built node by node: kernels, a
+// fill, and an empty node, with edges from the array of each node and from a separate call. With `--wait` it starts at
+// a line on standard input, and ends at another; with `--attended` it starts once a profiler watches: a probe is on
+// cuLaunchKernel, and a loaded collector has listeners and is active.
 //
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 
@@ -109,7 +109,7 @@ const char MODULE[] =
     ".entry kernel_3_5us() { ret; }\n.entry captured_a_2us() { ret; }\n.entry captured_b_3us() { ret; }\n";
 const char *const KERNELS[] = {"kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"};
 
-// What builds a graph node by node.
+// Builds a graph node by node.
 struct Builder {
     // CUDA_KERNEL_NODE_PARAMS, and CUgraphNodeParams with one: its first member is the kind, 0.
     struct Kernel {
@@ -186,8 +186,8 @@ struct Builder {
         check(add_dependencies(graph, &before, &after, 1), "cuGraphAddDependencies");
     }
 
-    // A kernel; a fill and two kernels behind it; a node without work that joins them; behind that a kernel, and one
-    // that comes after it by an edge of its own. One more comes after fourteen others.
+    // A kernel; a fill and two kernels after it; an empty node that joins them; after that a kernel, and one that
+    // depends on it through a separate edge. One more depends on fourteen others.
     void build(Handle a, Handle b, uint64_t memory) {
         const Handle first = kernel(a, {});
         const Handle joined = empty({kernel(b, {first}), any(a, {first}), fill(memory, {first})});
@@ -213,7 +213,7 @@ struct Work {
     void *host;
 };
 
-// One function for each kernel, so that the innermost frames tell which one it must be.
+// One function per kernel, so that the innermost frames identify the kernel.
 #define LAUNCH(N)                                                                                       \
     __attribute__((noinline)) int launch_##N(const Work &work) {                                        \
         int result = driver->launch(work.functions[N], N + 1, 1, 1, 128, 1, 1, 0, work.stream, nullptr, nullptr); \
@@ -240,7 +240,7 @@ __attribute__((noinline)) int step(const Work &work, int which) {
     return result;
 }
 
-// The same kernel, recorded from two places: only by its size can it be reported which one runs.
+// The same kernel, recorded from two places: only its size shows which one runs.
 __attribute__((noinline)) void capture_first(const Work &work, Handle kernel) {
     check(driver->launch(kernel, 1, 1, 1, 32, 1, 1, 0, work.stream, nullptr, nullptr), "captured launch");
     asm volatile("" ::: "memory");
@@ -251,7 +251,7 @@ __attribute__((noinline)) void capture_second(const Work &work, Handle kernel) {
     asm volatile("" ::: "memory");
 }
 
-// What comes next in one stream comes after what is in the other.
+// Makes later work of one stream depend on the work in the other.
 void follow(Handle stream, Handle other) {
     Handle event;
     check(driver->event_create(&event, 2), "cuEventCreate");
@@ -352,7 +352,7 @@ void work_on(const Options &options, Handle library, Handle context, Handle modu
     counts.syncs.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The second client: buffers of its own, read by the functions of the first version, as PyTorch's profiler does it.
+// The second client: buffers of its own, read by the functions of CUPTI's first version, like PyTorch's profiler.
 struct Borrowed {
     std::atomic<uint64_t> records{}, kernel_ns{}, kernels{};
     int (*next)(uint8_t *, size_t, uint8_t **);
@@ -399,7 +399,7 @@ void borrow() {
         library, "cuptiActivityRegisterCallbacks");
     check(registers(on_request, on_complete), "cuptiActivityRegisterCallbacks");
     auto enable = function<int (*)(uint32_t)>(library, "cuptiActivityEnable");
-    // Kernels, copies, fills, and the calls of the driver.
+    // Kernels, copies, fills, and driver calls.
     for (uint32_t kind : {10u, 1u, 2u, 4u}) check(enable(kind), "cuptiActivityEnable");
 }
 
@@ -409,7 +409,7 @@ void wait_for_line() {
     }
 }
 
-// The code of a launch, and as it is in its file: without a probe, whoever was faster.
+// The code of a launch, in memory and in its file, which has no probe even if the profiler was faster.
 struct Code {
     const uint8_t *at;
     uint8_t before[64];
@@ -433,8 +433,8 @@ struct Code {
     }
 };
 
-// The simulated driver says which kinds of activities are requested; a real one has no such table. A simulated CUPTI that
-// misbehaves may never collect.
+// The simulated driver reports which kinds of activities are requested; a real one has no such table. A simulated CUPTI
+// that misbehaves may never become active.
 void wait_for_collection() {
     const char *misbehaves = std::getenv("DEEPCTX_SIM_CUPTI");
     if (misbehaves != nullptr && *misbehaves != 0) return;
@@ -460,7 +460,7 @@ void wait_for_attention(const Code &code) {
         for (int i = 0; listeners && *listeners == 0 && i < 12000; i++) usleep(10000);
         wait_for_collection();
     }
-    // The other probes, and other kinds of activities, follow at once.
+    // The other probes, and other kinds of activities, follow immediately.
     usleep(500000);
 }
 
@@ -540,7 +540,7 @@ int main(int count, char **words) {
     std::printf("seconds %.3f\n", seconds);
     std::fflush(stdout);
     if (options.wait) wait_for_line();
-    // Who watches names what was seen while the process lives.
+    // The profiler resolves names while the process is alive.
     if (options.attended) sleep(1);
     return 0;
 }

@@ -1,11 +1,11 @@
-/* A library that looks like NVIDIA's management library (libnvidia-ml.so.1) from outside: what it says of two GPUs
- * follows a known sequence. What goes wrong is written in a file `faults` beside it, a line each:
+/* A look-alike of NVIDIA's management library (libnvidia-ml.so.1): its values for two GPUs follow a known sequence. A
+ * file `faults` beside it lists failures, one per line:
  *
- *   FUNCTION GPU READING WHAT     from this reading on (0 is the first), a call of this function about this GPU, or about
- *                                 any (-1), does WHAT: returns that number, hangs (`hang`), or ends the process (`abort`)
+ *   FUNCTION GPU READING WHAT     from this reading on (0 is the first), a call of this function for this GPU, or for
+ *                                 any (-1), does WHAT: returns this number, hangs (`hang`) or aborts (`abort`)
  *
- * `*` stands for every function that reads something of a GPU. It refuses to begin in a process that has privileges, or
- * may open a socket, with code 998: whoever loads it must have given them up.
+ * `*` stands for every function that reads a value of a GPU. It refuses to start, with code 998, in a process that has
+ * privileges or may open a socket: the process that loads it must have dropped them.
  *
  * cc -shared -fPIC -o libnvidia-ml.so.1 gpu_management.c -ldl */
 #define _GNU_SOURCE
@@ -20,12 +20,12 @@ enum { SUCCESS = 0, INVALID_ARGUMENT = 2, INSUFFICIENT_SIZE = 7, UNCONFINED = 99
 
 struct gpu {
     int index;
-    /* Readings begun: each begins with the utilization. */
+    /* Readings started: each starts with the utilization. */
     int readings;
 };
 static struct gpu gpus[GPUS] = {{0, -1}, {1, -1}};
 
-/* What is written for this call; 0 when nothing is. */
+/* The configured fault of this call; 0 if there is none. */
 static int fault(const char *function, const struct gpu *gpu) {
     Dl_info here;
     char path[4096];
@@ -96,7 +96,7 @@ int nvmlDeviceGetMemoryInfo(struct gpu *gpu, struct memory *memory) {
     return SUCCESS;
 }
 
-/* Each reading of the second GPU is a watt above the one before: a reading that is used twice, or lost, shows. */
+/* Each reading of the second GPU is one watt above the previous one, so that a repeated or lost reading shows. */
 int nvmlDeviceGetPowerUsage(struct gpu *gpu, unsigned *milliwatts) {
     BEGIN(gpu);
     *milliwatts = gpu->index == 0 ? 350000 : 100000 + 1000 * gpu->readings;
@@ -118,7 +118,7 @@ int nvmlDeviceGetClockInfo(struct gpu *gpu, unsigned of, unsigned *megahertz) {
     return SUCCESS;
 }
 
-/* The first GPU has reached its power (0x4). The second one is slowed down for heat, by its hardware (0x8, 0x40). */
+/* The first GPU is at its power limit (0x4). The second one is throttled for heat, by hardware (0x8, 0x40). */
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *reasons) {
     BEGIN(gpu);
     *reasons = gpu->index == 0 ? 0x4 : 0x48;

@@ -1,14 +1,14 @@
-// A library whose functions have the names that PyTorch's have and launch kernels as its operators do, for
-// gpu_operators.py: `libtorch_cpu.so`.
+// A library whose functions have the names of PyTorch's and launch kernels as its operators do, for gpu_operators.py:
+// `libtorch_cpu.so`.
 //
-// Owns: operators within operators, one that is called twice from one line, a backward node, and a launch of no
-// operator. Because: which operator launched a kernel is read from stacks, and the library with the real ones is half a
-// gigabyte. Does not: compute anything, or find the driver: the program hands its launch over.
+// Owns: nested operators, one operator that is called twice from one line, a backward node, and a launch without an
+// operator. Because: the stack shows which operator launched a kernel, and the library with the real ones is half a
+// gigabyte. Does not: compute anything, or find the driver: the program passes its launch function.
 
 #include <cstdint>
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY asm volatile("" ::: "memory")
 
 namespace {
@@ -40,7 +40,7 @@ OUT_OF_LINE Callbacks getStepCallbacksUnlessEmpty(RecordScope scope) {
     STAY;
     return callbacks;
 }
-// As dispatch does: the question whether a profiler listens.
+// Like dispatch: checks whether a profiler listens.
 #define DISPATCH                                                              \
     Callbacks callbacks = getStepCallbacksUnlessEmpty(RecordScope::FUNCTION); \
     asm volatile("" : "+m"(callbacks))

@@ -1,9 +1,10 @@
-// Kernels of real device code with a line table, launched while somebody samples instructions.
+// Kernels of real device code with a line table, launched while a profiler samples instructions.
 //
 //     gpu_samples [--early]        (compiled with -DCUBIN="PATH")
 //
-// `_Z5scalePfi` is launched from `launch_here` and from `launch_there`, `_Z3sumPf` from `launch_sum`. It starts when
-// a collector is asked for samples. With --early the context is there before that, as in a program that was running.
+// `_Z5scalePfi` is launched from `launch_here` and from `launch_there`, `_Z3sumPf` from `launch_sum`. It starts when a
+// collector is asked for samples. With --early the context exists before that, as in a program that was already
+// running.
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ void make_context() {
     check(set_current(context), "cuCtxSetCurrent");
 }
 
-// Until somebody asks the collector for samples, for two minutes at most.
+// Waits until the collector is asked for samples, for two minutes at most.
 void wait_for_sampler() {
     const char *path = std::getenv("CUDA_INJECTION64_PATH");
     Handle collector = path != nullptr ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
@@ -60,7 +61,7 @@ void wait_for_sampler() {
         }
         usleep(10000);
     }
-    // The collector looks ten times a second.
+    // The collector polls ten times a second.
     usleep(700000);
 }
 
@@ -115,7 +116,7 @@ int main(int count, char **words) {
         check(synchronize(), "cuCtxSynchronize");
         usleep(60000);
     }
-    // Whoever reads its code needs it alive.
+    // The profiler reads its code while it is alive.
     std::getchar();
     return 0;
 }

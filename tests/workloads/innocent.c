@@ -1,10 +1,10 @@
 /*
- * A program that harms nobody: `innocent SECONDS`. It says `ready`, waits for a line, computes for so many seconds of
- * CPU time, says `done`, and waits for the end of its input.
+ * A well-behaved program: `innocent SECONDS`. Prints `ready`, waits for a line, computes for SECONDS of CPU time,
+ * prints `done`, and waits for the end of its input.
  *
- * Owns: a known stack (`main`, `outer`, `middle`, `innermost`) and a known amount of CPU time. Because: what others do
- * to a capture shows in the samples of a program that does the same every time. Does not: call into other libraries
- * while it computes, but for the clock.
+ * Owns: a known stack (`main`, `outer`, `middle`, `innermost`) and a known amount of CPU time. Because: the effect of
+ * other programs on a capture shows in the samples of a program that always does the same. Does not: call into other
+ * libraries while it computes, except for the clock.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -24,7 +24,7 @@ __attribute__((noinline)) static unsigned long innermost(unsigned long rounds) {
     return sum;
 }
 
-/* What follows each call keeps it from becoming a jump. */
+/* The statement after each call prevents a tail call. */
 __attribute__((noinline)) static unsigned long middle(unsigned long rounds) { return innermost(rounds) + 1; }
 
 __attribute__((noinline)) static unsigned long outer(double seconds) {

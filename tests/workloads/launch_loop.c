@@ -1,11 +1,11 @@
-/* Launches kernels through a driver, below a stack of native frames, with work in between; prints how long that took. Built as
- * a library for launch_bound.py. */
+/* Launches kernels through a driver, below a stack of native frames, with work in between; prints the time this took.
+ * Built as a library for launch_bound.py. */
 #include <stdint.h>
 #include <time.h>
 
 typedef int Launch(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
-/* The thread's own time: probes are part of it, other threads that get its CPU are not. */
+/* CPU time of the thread: includes probes, excludes other threads on its CPU. */
 static uint64_t now(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -27,7 +27,7 @@ __attribute__((noinline)) static uint64_t loop(Launch *launch, unsigned launches
     return now() - begin;
 }
 
-/* Nanoseconds for so many launches with so many rounds of work before each, `depth` frames further in. */
+/* Nanoseconds for `launches` launches with `rounds` rounds of work before each, `depth` frames further in. */
 __attribute__((noinline)) uint64_t launch_below(Launch *launch, unsigned launches, unsigned rounds, unsigned depth) {
     uint64_t took =
         depth == 0 ? loop(launch, launches, rounds) : launch_below(launch, launches, rounds, depth - 1);

@@ -1,7 +1,7 @@
-// Functions that are called for the first time, again and again: the dynamic linker looks for each, since the table
-// that it writes what it found into is put back to how it was. Prints `ready PID`.
+// Functions whose first call happens again and again: the dynamic linker resolves each anew, because the table that it
+// writes results into is restored to its initial state. Prints `ready PID`.
 //
-// With LIBRARY it is the library that the functions are of, else the program, which is linked without `-z now`.
+// With LIBRARY it is the library that contains the functions, otherwise the program, which is linked without `-z now`.
 
 #define EIGHT(what, n) what(n##0) what(n##1) what(n##2) what(n##3) what(n##4) what(n##5) what(n##6) what(n##7)
 #define ALL(what)                                                                                                      \
@@ -21,7 +21,7 @@ ALL(DEFINE)
 
 ALL(DECLARE)
 
-// Its first three words are the linker's own; one for each function of the procedure linkage table follows.
+// Its first three words belong to the linker; one per function of the procedure linkage table follows.
 extern void *_GLOBAL_OFFSET_TABLE_[] __attribute__((visibility("hidden")));
 enum { RESERVED = 3, FUNCTIONS = 64 };
 

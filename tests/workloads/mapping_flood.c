@@ -1,9 +1,9 @@
 /*
- * Processes with more executable mappings than anybody has room for: `mapping_flood PROCESSES MAPPINGS SMALL FILE`,
- * and SMALL processes that have few, for what the others leave. They sleep until they are killed.
+ * Processes with more executable mappings than the table has room for: `mapping_flood PROCESSES MAPPINGS SMALL FILE`,
+ * plus SMALL processes with few mappings, for the room that the others leave. They sleep until killed.
  *
- * Owns: mappings of one page of a file, none beside another. Because: a profiler keeps mappings of all processes in one
- * table, and a process has as many as it likes. Does not: run any of them.
+ * Owns: mappings of one page of a file, none adjacent. Because: a profiler keeps the mappings of all processes in one
+ * table, and a process can have any number of them. Does not: run any of them.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
     size_t processes = strtoul(argv[1], NULL, 10), mappings = strtoul(argv[2], NULL, 10);
     size_t small = strtoul(argv[3], NULL, 10);
     int file = open(argv[4], O_RDONLY);
-    /* Twice the room: pages between two mappings stay without access. */
+    /* Reserve twice the size: the pages between two mappings stay inaccessible. */
     char *all = mmap(NULL, 2 * mappings * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (file < 0 || all == MAP_FAILED) {
         perror("cannot map");

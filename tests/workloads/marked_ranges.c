@@ -1,7 +1,7 @@
 // Three libraries whose functions have the names of NVTX's, roctx's and the driver's, and a program that calls them:
-// `-DNVTX`, `-DROCTX` and `-DDRIVER` make the libraries, without them it is the program: `program ROUNDS`.
+// `-DNVTX`, `-DROCTX` and `-DDRIVER` build the libraries; without them it is the program: `program ROUNDS`.
 //
-// Owns: ranges within ranges of each kind, of two domains that end out of order, and a part of the run that is meant to
+// Owns: nested ranges of each kind, ranges of two domains that end out of order, and a part of the run that is meant to
 // be profiled. Because: programs name their parts by these functions. Does not: record anything.
 
 #include <stdint.h>
@@ -49,11 +49,11 @@ EXPORTED int roctxRangePop(void) { STAY; return 0; }
 #elif defined DRIVER
 EXPORTED int cuProfilerStart(void) { STAY; return 0; }
 EXPORTED int cuProfilerStop(void) { STAY; return 0; }
-// Stands for a program's own function that is called once for each step.
+// Stands for a program's own function that is called once per step.
 EXPORTED int train_step(void) { STAY; return 0; }
 #else
 
-// Of its own time: how much of it others take is no part of the work.
+// CPU time of the thread: time of other threads does not count as work.
 static OUT_OF_LINE void busy(int microseconds) {
     struct timespec from, now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
@@ -66,7 +66,7 @@ static OUT_OF_LINE void busy(int microseconds) {
 static OUT_OF_LINE void round_of(void) {
     static int domain;
     struct attributes own = {.version = 2, .size = sizeof own, .message_type = 1, .message = "within the domain"};
-    // A handle that a tool gave out: no text stands there.
+    // A handle from a tool: there is no text behind it.
     struct attributes registered = {.version = 2, .size = sizeof own, .message_type = 3, .message = "not a text"};
     train_step();
     nvtxRangePushA("pushed");
@@ -78,7 +78,7 @@ static OUT_OF_LINE void round_of(void) {
     nvtxDomainRangePop(&domain);
     nvtxRangePushEx(&registered);
     nvtxRangePop();
-    // One that was never pushed.
+    // A pop without a push.
     nvtxRangePop();
     roctxRangePushA("rocked");
     busy(1000);

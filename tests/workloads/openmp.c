@@ -1,5 +1,5 @@
-/* Two lines hand work to the same threads, of which the second has twice as much to do; between works they wait. Says "ready", then
- * works until it is killed. */
+/* Two lines hand work to the same threads, the second twice as much; between two parallel regions the threads wait.
+ * Prints "ready", then works until killed. */
 #include <stdio.h>
 
 static volatile unsigned long sink, done;

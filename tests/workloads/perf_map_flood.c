@@ -1,10 +1,10 @@
 /*
- * A program that names more generated code than anybody can keep: `perf_map_flood NAMES BYTES ROUNDS`. It says `ready`
- * when its perf map is written for the first time, and runs its generated code until it is killed.
+ * A program that names more generated code than a profiler can keep: `perf_map_flood NAMES BYTES ROUNDS`. Prints
+ * `ready` after the first write of its perf map, and runs its generated code until killed.
  *
- * Owns: a perf map of so many names of so many bytes each, which is written anew again and again with other names
- * (0 ROUNDS: for ever). Because: whoever reads these names cannot know how many there will be. Does not: name code
- * that is not there: each name is that of one generated function.
+ * Owns: a perf map of NAMES names of BYTES bytes each, rewritten repeatedly with other names (0 ROUNDS: forever).
+ * Because: a reader of these names cannot know how many there will be. Does not: name code that is not there: each
+ * name is that of one generated function.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* A program that is no interpreter and loads one: `python_embedded LIBPYTHON ARGUMENTS...`.
+/* A program that is not an interpreter and loads one: `python_embedded LIBPYTHON ARGUMENTS...`.
  *
- * Owns: nothing else. Because: an embedded interpreter has another program's name, and its library is loaded late, when
- * thread-local storage is no longer at fixed offsets. */
+ * Owns: only that. Because: an embedded interpreter runs under another program's name, and its library is loaded late,
+ * when thread-local storage is no longer at fixed offsets. */
 #include <dlfcn.h>
 #include <stdio.h>
 

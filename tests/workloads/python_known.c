@@ -1,8 +1,8 @@
 /* An extension through which Python calls Python, and which computes without the GIL.
  *
- * Owns: functions with names of their own on the C stack. Because: what stands between two Python frames shows whether
- * native and Python frames were paired rightly. Built against the stable interface of 3.8, so that one file serves
- * every later version; a build without a GIL has no such interface and gets one of its own. */
+ * Owns: functions with unique names on the C stack. Because: the function between two Python frames shows whether
+ * native and Python frames were paired correctly. Built against the stable interface of 3.8, so that one file serves
+ * every later version; a build without a GIL has no such interface and gets a build of its own. */
 #include <pyconfig.h>
 #ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x03080000
@@ -13,7 +13,7 @@
 
 static PyObject *called(PyObject *function) {
     PyObject *result = PyObject_CallObject(function, NULL);
-    /* Work after the call keeps it from becoming a jump. */
+    /* Work after the call prevents a tail call. */
     __asm__ volatile("" : "+r"(result));
     return result;
 }
@@ -33,7 +33,7 @@ KEPT PyObject *via_third(PyObject *module, PyObject *function) {
     return called(function);
 }
 
-/* Takes all values of an iterator. */
+/* Consumes an iterator. */
 KEPT PyObject *via_values(PyObject *module, PyObject *iterator) {
     PyObject *value;
     (void)module;
@@ -46,7 +46,7 @@ KEPT PyObject *via_values(PyObject *module, PyObject *iterator) {
     Py_RETURN_NONE;
 }
 
-/* Takes the values of two iterators by turns, and calls a function in between. */
+/* Alternates between two iterators, and calls a function in between. */
 KEPT PyObject *via_turns(PyObject *module, PyObject *three) {
     PyObject *one = NULL, *other = NULL, *function = NULL, *value;
     int more = 1;

@@ -1,9 +1,9 @@
 /*
- * A file system (FUSE) whose one file, `a`, can be opened and mapped but is never read, until it is killed:
- * `silent_files FOLDER USER [mute]`. A mute one answers nothing at all: whoever looks for a name in it waits, too.
+ * A file system (FUSE) whose one file, `a`, can be opened and mapped but never read, until killed:
+ * `silent_files FOLDER USER [mute]`. A mute one answers no request at all, so even a name lookup in it blocks.
  *
- * Owns: mounting it, and answering everything but reads. Because: whoever touches a page of the file waits for ever, as
- * with a server that hangs or means harm. Does not: unmount; when it ends, whoever waits gets an error.
+ * Owns: mounting it, and answering every request but reads. Because: a process that touches a page of the file blocks
+ * forever, as with a hung or malicious server. Does not: unmount; when it ends, blocked processes get an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static int connection, is_mute;
 static void answer(const struct fuse_in_header *to, int error, void *body, size_t size) {
     struct fuse_out_header header = {.len = sizeof header + size, .error = error, .unique = to->unique};
     struct iovec parts[] = {{&header, sizeof header}, {body, size}};
-    /* Whoever asked may be gone. */
+    /* The requester may be gone. */
     (void)!writev(connection, parts, 2);
 }
 

@@ -1,9 +1,9 @@
 /*
- * A program that has the profiler read a page of a file: `silent_pages FILE`. It runs generated code until it is
+ * A program that makes the profiler read a page of a file: `silent_pages FILE`. It runs generated code until it is
  * killed.
  *
  * Owns: the list of generated code for debuggers (GDB's JIT interface), whose first entry lies in the file. Because: a
- * profiler follows that pointer for the name of the code, and the process chose where it leads. Does not: touch the
+ * profiler follows that pointer for the name of the code, and the process chooses where it points. Does not: touch the
  * page itself.
  */
 #define _GNU_SOURCE

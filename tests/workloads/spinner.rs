@@ -1,7 +1,7 @@
-//! A Rust program that sorts, hashes and formats on two threads until it is killed.
+//! A Rust program that sorts, hashes and formats on two threads until killed.
 //!
 //! Owns: everyday Rust code (generics, closures, iterators, allocation). Because: rustc's unwind rows and symbol names
-//! are not those of a C++ compiler. Does not: need a crate; it is compiled by a bare `rustc -O`.
+//! differ from those of a C++ compiler. Does not: need a crate; it is compiled by a bare `rustc -O`.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -1,8 +1,8 @@
-// Training steps that stop: `-DLIBRARY` makes the library whose function ends a step, without it the program:
+// Training steps that stop: `-DLIBRARY` builds the library whose function ends a step; without it, it is the program:
 // `program ROUNDS`.
 //
-// Owns: so many steps of 20 ms for each line of input, and a wait for the next line, in which no step ends. Because: a
-// flight recorder finds a hang by the steps before it. Does not: train.
+// Owns: ROUNDS steps of 20 ms for each line of input, and a wait for the next line, in which no step ends. Because: a
+// flight recorder detects a hang by the steps before it. Does not: train.
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-// A library and a program whose functions have the names, and whose steps have the layout, that PyTorch's have, for
-// what ties its backward pass to its forward pass. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the
-// program.
+// A library and a program whose functions have the names, and whose autograd nodes have the layout, of PyTorch's, for
+// the link between its backward pass and its forward pass. `-DLIBRARY` builds the library (`libtorch_cpu.so`); without
+// it, it is the program.
 //
-// Owns: three operators, made on two threads, with their backward passes on the first one; one of them runs operators
-// and a backward pass of its own within its step, as checkpoints do. Because: the real library is half a gigabyte. Does
-// not: compute anything. `-DGARBAGE` makes both for steps that are none. The layout is that of 2.15
+// Owns: three operators, run on two threads, with their backward passes on the first one; one of them runs operators
+// and a backward pass of its own within its node, as checkpoints do. Because: the real library is half a gigabyte. Does
+// not: compute anything. `-DGARBAGE` builds both for invalid nodes. The layout is that of 2.15
 // (`torch/csrc/autograd/function.h`).
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY asm volatile("" ::: "memory")
 
 namespace at {
@@ -80,14 +80,14 @@ struct Engine {
 
 #ifdef LIBRARY
 
-// What a step does. `-DGARBAGE`: nothing, so that it need not be one.
+// The body of a node. `-DGARBAGE`: empty, so that the node need not be valid.
 #ifdef GARBAGE
 #define APPLY(function, gradient) (gradient)
 #else
 #define APPLY(function, gradient) (function)->apply(gradient)
 #endif
 
-// As in the real library, whose variables of the thread stand in one block.
+// As in the real library, whose thread-local variables are in one block.
 #ifndef ONE_BLOCK
 #define ONE_BLOCK __attribute__((tls_model("local-dynamic")))
 #endif
@@ -204,7 +204,7 @@ static Tensor backward(Node *node, Tensor gradient) {
 OPERATOR(index_Tensor, 1, IndexBackward0, out = at::native::work(out, 6);)
 OPERATOR(addmm, 4, AddmmBackward0, out = at::native::work(out, 2);)
 OPERATOR(mul_Tensor, 1, MulBackward0, out = at::native::work(out, 3);)
-// A step that runs an operator again, its backward pass, and then goes on.
+// A node that runs an operator again, then its backward pass, and then continues.
 OPERATOR(sum, 1, SumBackward0, {
     Node *again = at::_ops::mul_Tensor::call(out);
     out = backward(again, out);
@@ -213,7 +213,7 @@ OPERATOR(sum, 1, SumBackward0, {
 })
 
 #ifdef GARBAGE
-// Steps that are none: what runs them never looks at them, as the real engine would.
+// Invalid nodes: the code that runs them never looks at them, unlike the real engine.
 static void steps_that_are_none(torch::autograd::Engine &engine, Node *made) {
     auto task = std::make_shared<torch::autograd::GraphTask>();
     std::shared_ptr<torch::autograd::ReadyQueue> queue;
@@ -224,13 +224,13 @@ static void steps_that_are_none(torch::autograd::Engine &engine, Node *made) {
     const std::uint64_t tables[] = {0xdeadbeefdeadbeef, 0, 0x10, reinterpret_cast<std::uint64_t>(text),
                                     reinterpret_cast<std::uint64_t>(without_type + 2),
                                     reinterpret_cast<std::uint64_t>(&steps_that_are_none)};
-    // The numbers of a step behind a virtual table that is none.
+    // The values of a node behind an invalid virtual table.
     for (std::uint64_t table : tables) {
         std::uint64_t step[16] = {table, sound[1], sound[2], sound[3], sound[4], sound[5]};
         asm volatile("" : : "m"(step) : "memory");
         engine.evaluate_function(task, reinterpret_cast<Node *>(step), inputs, queue);
     }
-    // Nothing that is a step's.
+    // No node at all.
     std::uint64_t garbage[16];
     for (std::uint64_t &word : garbage) {
         word = 0xdeadbeefdeadbeef;
@@ -246,7 +246,7 @@ static void steps_that_are_none(torch::autograd::Engine &engine, Node *made) {
 int main() {
     auto &engine = torch::autograd::Engine::get_default_engine();
     Tensor tensor;
-    // The framework numbers a thread when it makes its first step.
+    // The framework numbers a thread when the thread creates its first node.
     delete at::_ops::index_Tensor::call(tensor);
     std::puts("ready");
     std::fflush(stdout);
@@ -267,7 +267,7 @@ int main() {
     std::condition_variable turn;
     Node *made = nullptr;
     bool wanted = false;
-    // Operators of another thread: its numbers are those of the first one too.
+    // Operators of another thread: its numbers coincide with those of the first one.
     std::thread helper([&] {
         Tensor tensor;
         for (;;) {

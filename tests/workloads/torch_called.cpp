@@ -1,8 +1,8 @@
-// A library whose functions have the names that PyTorch's have, to be called from Python.
+// A library whose functions have the names of PyTorch's, to be called from Python.
 //
-// Owns: a chain of operators; one that calls back into Python, as those do that are written there; and a thread of its
-// own that runs a backward node, as the engine's do. Because: operators are reported by names, and the library with the
-// real ones is half a gigabyte. Does not: compute anything.
+// Owns: a chain of operators; one that calls back into Python, like operators written in Python; and a thread of its
+// own that runs a backward node, like the threads of the engine. Because: operators are recognized by name, and the
+// library with the real ones is half a gigabyte. Does not: compute anything.
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-// What programs and libraries with the names of PyTorch's functions share: a tensor, and a kernel of ROUNDS rounds.
+// Shared by programs and libraries with the names of PyTorch's functions: a tensor, and a kernel of ROUNDS rounds.
 
 #pragma once
 
@@ -11,7 +11,7 @@ struct Tensor {
 }  // namespace at
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY(tensor) asm volatile("" : "+r"((tensor).value))
 
 namespace at::native {

@@ -1,11 +1,11 @@
-// Two libraries and a program whose functions have the names, and whose marks for probes have the form, that PyTorch's
-// allocators have. `-DC10` makes `libc10.so`, `-DC10_CUDA` makes `libc10_cuda.so`, without either it is the program.
+// Two libraries and a program whose functions have the names, and whose probe notes (USDT) have the form, of PyTorch's
+// allocators. `-DC10` builds `libc10.so`, `-DC10_CUDA` builds `libc10_cuda.so`; without either it is the program.
 //
-// Owns: memory on the host that is kept and that is freed elsewhere, and on a device blocks of which more is given than
-// asked for, through two ways in with a mark each. Because: the real libraries need half a gigabyte beside them, and a
-// device. Does not: allocate anything: addresses are numbers. Marks are made as `sys/sdt.h` makes them, with a counter.
+// Owns: memory on the host that is kept and that is freed elsewhere, and device blocks that are larger than requested,
+// through two entry points with a probe note each. Because: the real libraries need half a gigabyte beside them, and a
+// device. Does not: allocate anything: addresses are numbers. Notes are like those of `sys/sdt.h`, with a counter.
 //
-// Says `ready`, waits for a line on its standard input, does its work once, and waits for another line.
+// Prints `ready`, waits for a line on its standard input, does its work once, and waits for another line.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY asm volatile("" ::: "memory")
 
 namespace c10 {
@@ -169,7 +169,7 @@ int main() {
             release(address);
         }
     }
-    // Allocated before anybody looked.
+    // Allocated before the profiler watched.
     release(reinterpret_cast<void *>(0x999000));
     weights();
     for (void *address : activations()) {

@@ -1,7 +1,7 @@
-// A program whose functions have the names that PyTorch's have, nested as its operators nest, until it is killed.
+// A program whose functions have the names of PyTorch's, nested as its operators nest, until killed.
 //
-// Owns: one chain, linear → addmm → a kernel, and the backward node of it. Because: operators are reported by names,
-// and the library with the real ones is half a gigabyte. Does not: compute anything.
+// Owns: one chain, linear → addmm → a kernel, and its backward node. Because: operators are recognized by name, and the
+// library with the real ones is half a gigabyte. Does not: compute anything.
 
 #include <cstdio>
 

@@ -1,9 +1,8 @@
-// A library and a program whose functions have the names that PyTorch's have, for named ranges of a program.
-// `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program.
+// A library and a program whose functions have the names of PyTorch's, for named ranges of a program. `-DLIBRARY`
+// builds the library (`libtorch_cpu.so`); without it, it is the program.
 //
-// Owns: ranges within ranges, one that ends in another thread, records that end twice (when their range does, and when
-// they are destroyed), and records without a name. Because: the real library is half a gigabyte. Does not: record
-// anything.
+// Owns: nested ranges, one that ends in another thread, records that end twice (when their range does, and when they
+// are destroyed), and records without a name. Because: the real library is half a gigabyte. Does not: record anything.
 
 #include <chrono>
 #include <cstdint>
@@ -15,7 +14,7 @@
 #include <thread>
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY asm volatile("" ::: "memory")
 
 namespace at {
@@ -68,7 +67,7 @@ std::chrono::nanoseconds own_time() {
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
-// Of the thread's own time: how much of it others take is no part of the work.
+// CPU time of the thread: time of other threads does not count as work.
 OUT_OF_LINE void busy(std::chrono::microseconds time) {
     auto until = own_time() + time;
     while (own_time() < until) {
@@ -89,7 +88,7 @@ OUT_OF_LINE void step() {
         outer.target->record.end();
     }
     {
-        // Without a name: none of the program's.
+        // Without a name: not a range of the program.
         at::RecordFunction guard(at::RecordScope::FUNCTION);
         busy(std::chrono::microseconds(500));
     }
@@ -102,7 +101,7 @@ OUT_OF_LINE void step() {
     STAY;
 }
 
-// `program STEPS`: says `ready`, waits for a line, makes so many steps and sleeps until it is killed.
+// `program STEPS`: prints `ready`, waits for a line, runs STEPS steps and sleeps until killed.
 int main(int, char **arguments) {
     int steps = std::stoi(arguments[1]);
     std::puts("ready");

@@ -1,12 +1,12 @@
-// A library and a program whose functions have the names, and whose tensors have the layout, that PyTorch's have, for
-// what shows that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program:
-// `program ROUNDS [BUSY]`, which is busy for so many microseconds after each round.
+// A library and a program whose functions have the names, and whose tensors have the layout, of PyTorch's, for the
+// probes at the start of operators. `-DLIBRARY` builds the library (`libtorch_cpu.so`); without it, it is the program:
+// `program ROUNDS [BUSY]`, which is busy for BUSY microseconds after each round.
 //
-// Owns: operators within operators, one that begins deeper on the stack than another that is over, one that is called
-// by a handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute
+// Owns: nested operators, one that starts deeper on the stack than another that has ended, one that is called by a
+// handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute
 // anything. The layout is that of 2.15 (`c10/core/TensorImpl.h`, `aten/src/ATen/core/dispatch/OperatorEntry.h`).
 //
-// It says `ready`, waits for a line, calls each operator as often as it is reported, and says `done`.
+// It prints `ready`, waits for a line, calls each operator ROUNDS times, and prints `done`.
 
 #include <poll.h>
 
@@ -19,7 +19,7 @@
 #include <vector>
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY asm volatile("" ::: "memory")
 
 namespace c10 {
@@ -40,7 +40,7 @@ struct ArrayRef {
     const T *data;
     std::size_t length;
 };
-// An array, a boxed list, or one of references (`ATen/core/IListRef.h`).
+// An array, a boxed list, or a list of references (`ATen/core/IListRef.h`).
 template <typename T>
 struct IListRef {
     union {
@@ -107,7 +107,7 @@ OUT_OF_LINE Callbacks getStepCallbacksUnlessEmpty(RecordScope scope) {
     return callbacks;
 }
 namespace {
-// As dispatch does: the keys of all tensors, then the question whether a profiler listens.
+// Like dispatch: combines the keys of all tensors, then checks whether a profiler listens.
 volatile std::uint64_t keys_seen;
 #define DISPATCH(keys)                                                \
     keys_seen = (keys);                                               \
@@ -185,7 +185,7 @@ c10::TensorImpl tensor(std::vector<std::int64_t> sizes, std::vector<std::int64_t
     return impl;
 }
 
-// Deeper on the stack than what ran before it, and not within it.
+// Deeper on the stack than the previous operator, and not within it.
 OUT_OF_LINE void deeper(at::Tensor &x, volatile char *above) {
     volatile char room[2000];
     room[0] = above[0];
@@ -224,7 +224,7 @@ int main(int count, char **arguments) {
     std::setvbuf(stdin, nullptr, _IONBF, 0);
     std::puts("ready");
     std::fflush(stdout);
-    // So many rounds for each line that it is sent; `r`: rounds until it is sent more; `o`: other tensors from then on.
+    // ROUNDS rounds per line of input; `r`: rounds until the next input; `o`: other tensors from then on.
     for (int word; (word = std::getchar()) != EOF;) {
         pollfd input{0, POLLIN, 0};
         while (word == 'r' && poll(&input, 1, 0) == 0) {

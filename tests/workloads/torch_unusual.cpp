@@ -1,10 +1,10 @@
-// A program that loads libraries that look like PyTorch's (`torch_starts.cpp`), and calls them as no sound program
+// A program that loads look-alikes of PyTorch's libraries (`torch_starts.cpp`), and calls them as no correct program
 // does: `program ROUNDS PROCESSES LIBRARY…`.
 //
-// Owns: several copies in one process, children that are forked and call too, tensors and handles that are garbage.
-// Because: what is read of a process may be anything. Does not: look like PyTorch itself.
+// Owns: several copies in one process, forked children that also call, invalid tensors and handles. Because: memory
+// read from a process may contain anything. Does not: look like PyTorch itself.
 //
-// It says `ready`, waits for a line, forks, and calls two operators of each library as often as it is reported.
+// It prints `ready`, waits for a line, forks, and calls two operators of each library ROUNDS times.
 
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 struct Tensor {
     const std::uint64_t *impl;
 };
-// Instead of a name's address and length, and an overload's.
+// Stands in for the address and length of a name and of an overload.
 struct Handle {
     const std::uint64_t *entry;
 };
@@ -25,7 +25,7 @@ using Relu = Tensor &(*)(Tensor &);
 using CallBoxed = void (*)(const void *dispatcher, const Handle &, std::vector<std::uint64_t> *);
 
 void call(Relu relu, CallBoxed call_boxed) {
-    // Where the number of dimensions is (0x38) and its sizes begin; all else is zero.
+    // The number of dimensions (0x38) and the beginning of the sizes; everything else is zero.
     std::uint64_t sound[64] = {}, garbage[64] = {};
     sound[7] = 1, sound[8] = 12, sound[13] = 1, sound[20] = 6;
     for (std::uint64_t &word : garbage) {
@@ -36,7 +36,7 @@ void call(Relu relu, CallBoxed call_boxed) {
     std::vector<std::uint64_t> stack;
     relu(one);
     relu(other);
-    // An operator's entry begins with its name and overload, each an address, a length and 16 bytes more.
+    // An operator's entry begins with its name and overload, each an address, a length and 16 more bytes.
     const auto *code = reinterpret_cast<const std::uint64_t *>(&call);
     static const char no_operator[] = "no operator", no_name[] = "aten::\x01\xff";
     const std::uint64_t text = reinterpret_cast<std::uint64_t>(no_operator);
@@ -81,7 +81,7 @@ int main(int count, char **arguments) {
     }
     std::puts("done");
     std::fflush(stdout);
-    // The input is at its end for children, too, when the test is over.
+    // At the end of the test the input is at its end for children, too.
     std::getchar();
     std::getchar();
 }

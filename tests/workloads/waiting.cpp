@@ -1,8 +1,8 @@
 // Threads that wait, each kind for something else: for dumps of all threads of a process.
 //
-// usage: waiting THREADS THREADS threads wait at a barrier that nobody completes; one each for a mutex, a condition,
-// the end of a thread, a pipe, a time; one spins. Prints "ready PID" once all threads wait (/proc says so), and runs
-// until killed.
+// usage: waiting THREADS. THREADS threads wait at a barrier that is never completed; one each for a mutex, a condition
+// variable, the end of a thread, a pipe, a timeout; one spins. Prints "ready PID" once all threads wait (per /proc),
+// and runs until killed.
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -64,7 +64,7 @@ static void start(const char *name, void (*run)(), std::vector<std::thread> &thr
     });
 }
 
-// Threads that sleep, as the kernel says.
+// Number of threads that sleep, according to the kernel.
 static int asleep() {
     int count = 0;
     for (const auto &thread : std::filesystem::directory_iterator("/proc/self/task")) {

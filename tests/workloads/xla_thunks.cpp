@@ -1,9 +1,9 @@
-// A library and a program whose functions have the names that XLA's runtime for CPUs has: steps of compiled modules.
-// `-DLIBRARY` makes the library (`libjax_common.so`), without it the program.
+// A library and a program whose functions have the names of XLA's CPU runtime: thunks of compiled modules. `-DLIBRARY`
+// builds the library (`libjax_common.so`); without it, it is the program.
 //
-// Owns: steps of one class one after the other, within a loop, within a call that the program gets back, on several
-// threads and at several depths of the stack, and one whose names are none. Because: the real library is a third of a
-// gigabyte. Does not: compute anything: each step works in a function that names it.
+// Owns: thunks of one class in sequence, within a loop, within a call back to the program, on several threads and at
+// several stack depths, and one with invalid names. Because: the real library is a third of a gigabyte. Does not:
+// compute anything: each thunk works in a function that names it.
 
 #include <chrono>
 #include <cstdint>
@@ -16,11 +16,11 @@
 #include <vector>
 
 #define OUT_OF_LINE __attribute__((noinline))
-// Keeps the call before it from becoming a jump.
+// Prevents a tail call.
 #define STAY asm volatile("" ::: "memory")
 
 namespace tsl {
-// Like the real one it is returned by a hidden pointer.
+// Returned through a hidden pointer, like the real one.
 struct Event {
     void *value = nullptr;
     Event() = default;
@@ -113,7 +113,7 @@ Class *thunk(const std::string &name, void (*work)(), std::vector<Thunk *> inner
     return made;
 }
 
-// As far below as these many frames.
+// Runs the thunk this many frames deeper.
 OUT_OF_LINE void deeper(Thunk *thunk, int frames) {
     volatile char room[64];
     room[0] = char(frames);
@@ -146,7 +146,7 @@ void steps() {
     }
 }
 
-// `program`: says `ready`, waits for a line, and runs steps on two threads until it is killed.
+// `program`: prints `ready`, waits for a line, and runs thunks on two threads until killed.
 int main() {
     std::puts("ready");
     std::fflush(stdout);

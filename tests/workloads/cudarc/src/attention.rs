@@ -1,7 +1,7 @@
-//! Attention: whether somebody watches this process.
+//! Attention: whether a profiler watches this process.
 //!
-//! Owns: the code of a launch, as it is and as it is in its file. Because: counts can only be equal when the first
-//! launch is seen, too. Does not: call the driver.
+//! Owns: the code of a launch, in memory and in its file. Because: counts match only if the first launch is seen, too.
+//! Does not: call the driver.
 
 use std::ffi::c_void;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::culib;
 use libloading::{Library, Symbol};
 
-/// Bytes of a function that may hold the instruction with the probe.
+/// Bytes of a function that may contain the probed instruction.
 const BYTES: usize = 64;
 /// Longest wait.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -21,12 +21,12 @@ const STEP: Duration = Duration::from_millis(10);
 /// The code of `cuLaunchKernel`.
 pub(crate) struct Code {
     at: *const [u8; BYTES],
-    /// Without a probe, whoever was faster.
+    /// The code in the file has no probe, even if the profiler was faster than this program.
     in_file: [u8; BYTES],
 }
 
 impl Code {
-    /// Of the driver that is loaded.
+    /// The code of the loaded driver.
     pub(crate) fn of_launch() -> io::Result<Self> {
         // SAFETY: the symbol is a function, of which only the address is taken.
         let launch: Symbol<'_, *const c_void> =
@@ -42,7 +42,7 @@ impl Code {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Waits until a probe is on it, and until the collector, if one was loaded, is listened to.
+    /// Waits until a probe is on the function, and until the collector, if one is loaded, has listeners.
     pub(crate) fn wait_for_attention(&self) -> Result<(), String> {
         let end = Instant::now() + LONGEST;
         // SAFETY: code of a library that stays loaded, longer than this many bytes; the kernel writes a probe into it.
@@ -64,13 +64,13 @@ impl Code {
                 std::thread::sleep(STEP);
             }
         }
-        // The other probes come right behind, and the collector looks ten times a second.
+        // The other probes follow directly, and the collector polls ten times a second.
         std::thread::sleep(Duration::from_millis(500));
         Ok(())
     }
 }
 
-/// The place of an address in the file that a line of `maps` says, if it lies there.
+/// Offset of an address in the file of one line of `maps`, if the mapping contains it; and the path.
 fn place(line: &str, address: u64) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let (begin, end) = words.next()?.split_once('-')?;

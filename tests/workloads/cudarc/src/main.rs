@@ -1,5 +1,5 @@
 //! Launches kernels of known count and duration through `cudarc`, as Rust programs do: the driver is loaded at run
-//! time, and two threads have a stream each. Once somebody watches it launches, then it writes what it did.
+//! time, and two threads have a stream each. Launches once a profiler watches, then writes its account.
 //!
 //! ```text
 //! deepctx-gpu-cudarc --account FILE LAUNCHES        launches of each kernel on each thread
@@ -17,7 +17,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchC
 use cudarc::nvrtc::Ptx;
 
 const PTX: &str = include_str!("kernels.ptx");
-/// Names of the kernels in it: how long one takes stands in its name.
+/// Names of the kernels in the module: the name states the duration.
 const KERNELS: [&str; 2] = ["spin_20us", "spin_100us"];
 const THREADS: u64 = 2;
 const CONFIG: LaunchConfig = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
@@ -44,7 +44,7 @@ fn usage() -> ExitCode {
 }
 
 fn run(launches: u64) -> Result<(), String> {
-    // SAFETY: loads the library of the driver, if it is there.
+    // SAFETY: loads the library of the driver, if it exists.
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
         return Err("no library of the driver (libcuda.so.1)".into());
     }
@@ -67,7 +67,7 @@ fn run(launches: u64) -> Result<(), String> {
     })
 }
 
-/// Launches each kernel so often, one after the other.
+/// Launches each kernel `launches` times, one after the other.
 fn launch(context: &Arc<CudaContext>, kernels: &[CudaFunction], launches: u64) -> Result<(), DriverError> {
     let stream: Arc<CudaStream> = context.new_stream()?;
     for i in 0..launches {
@@ -75,7 +75,7 @@ fn launch(context: &Arc<CudaContext>, kernels: &[CudaFunction], launches: u64) -
             // SAFETY: the kernels take no arguments and touch no memory.
             unsafe { stream.launch_builder(kernel).launch(CONFIG) }?;
         }
-        // Queues have bounds.
+        // Queues are bounded.
         if i % 100 == 99 {
             stream.synchronize()?;
         }
@@ -87,7 +87,7 @@ fn written(account: &str, launches: u64) -> Result<(), String> {
     let counts = KERNELS.map(|name| format!("\"{name}\": {}", launches * THREADS));
     let text = format!("[{{\"kernels\": {{{}}}}}]\n", counts.join(", "));
     std::fs::write(account, text).map_err(|error| format!("cannot write {account}: {error}"))?;
-    // Who watches names what was seen while the process lives.
+    // The profiler resolves names while the process is alive.
     std::thread::sleep(Duration::from_secs(1));
     Ok(())
 }
