@@ -23,7 +23,7 @@ def descend(depth, native_depth, rounds):
 
 
 def distinct(depth, native_depth, rounds):
-    """The same depth of functions that are `depth` different ones."""
+    """The same depth, with `depth` different functions."""
     below = work
     for level in range(depth - 1):
         names = {"below": below}
@@ -40,13 +40,13 @@ def work(native_depth, rounds):
         spin(native_depth, rounds)
         iterations += 1
         if clock() >= next_tick:
-            # A pipe that nobody reads any more ends the program.
+            # A pipe without readers ends the program.
             print("tick", iterations, time.process_time_ns(), clock(), flush=True)
             next_tick += TICK_NS
 
 
 def main():
-    """Parse the command line and go."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python-depth", type=int, default=28, help="Python frames of the recursion")
     parser.add_argument("--native-depth", type=int, default=28, help="native frames of the recursion")

@@ -2,9 +2,9 @@
 
 Usage: cuda_stubs.py TORCH_LIB_FOLDER OUT_FOLDER
 
-Owns: finding which libraries and symbols torch's own libraries ask for, and an assembler stub for each. Because: the
+Owns: finding the libraries and symbols that torch's own libraries need, and an assembler stub for each. Because: the
 CPU code in that wheel is what users run, while its CUDA packages are several gigabytes that a CPU never calls. Every
-stub returns 999 (`cudaErrorUnknown`), so torch says that there is no device. Put OUT_FOLDER into LD_LIBRARY_PATH.
+stub returns 999 (`cudaErrorUnknown`), so torch reports that there is no device. Put OUT_FOLDER into LD_LIBRARY_PATH.
 """
 
 import collections
@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 WANTED = re.compile(r"lib(cu|nv|nccl)")
-# Libraries whose symbols carry no version: they are reported by how their names begin.
+# Libraries whose symbols carry no version: recognized by the prefix of their names.
 UNVERSIONED = {
     "libnccl.so": "nccl",
     "libcusparseLt.so": "cusparseLt",
@@ -25,7 +25,7 @@ UNVERSIONED = {
 
 
 def said(*command):
-    """Lines that a tool prints."""
+    """The lines that a tool prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -64,7 +64,7 @@ def build(out, library, version, names):
 
 
 def main():
-    """Survey, then build every stub."""
+    """Scan the libraries, then build every stub."""
     folder, out = map(pathlib.Path, sys.argv[1:3])
     out.mkdir(parents=True, exist_ok=True)
     needed, owner, symbols = survey(folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Threads that compute in C with the GIL released, each of which first says what its Python stack is.
+"""Threads that compute in C with the GIL released, each of which first prints its Python stack.
 
-Prints the lines that python_chains.py prints: one for each thread, {"scenario", "state", "tid", "frames"} with the
+Prints the lines that python_chains.py prints: one per thread, {"scenario", "state", "tid", "frames"} with the
 leaf first, then {"ready": true}. Ends when its standard input does.
 """
 import hashlib

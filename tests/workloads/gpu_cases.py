@@ -1,8 +1,8 @@
 """Training loops on a device with one defect each, and their twins without it: `gpu_cases.py KIND:LOOP…`.
 
-Runs each of these loops, by its name, below `defect` or `twin`. Because: a rule must fire on the defect, at its line or
-kernel, and on nothing in the twin (tests/tests/gpu_cases_live.rs). Needs no package, and no device where the libraries are
-the simulated ones, whose kernels take as long as their names say.
+Runs each of these loops, by name, below `defect` or `twin`. Because: a rule must fire on the defect, at its line or
+kernel, and not in the twin (tests/tests/gpu_cases_live.rs). Needs no package, and no device if the libraries are the
+simulated ones, whose kernels take as long as their names state.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ class Trainer:
         self.kernel("ampere_bf16_s16816gemm_backward_600us")()
 
     def read(self, size):
-        """A value, at some time."""
+        """A value that is read back at some time."""
         self.device.copy_out(self.host, self.logits, size, self.stream)
 
     def wait(self):
@@ -55,7 +55,7 @@ class Trainer:
 
 
 def item(trainer, defect):
-    """`.item()` of the loss in every step: copies four bytes and waits for all that was launched."""
+    """`.item()` of the loss in every step: copies four bytes and waits for all launched work."""
     for step in range(2000):
         trainer.train()
         if defect or step % 500 == 499:
@@ -64,7 +64,7 @@ def item(trainer, defect):
 
 
 def loss_on_cpu(trainer, defect):
-    """The loss is computed by the host, which needs what the model put out."""
+    """The loss is computed on the host, which needs the output of the model."""
     for _ in range(300):
         trainer.train()
         if defect:
@@ -89,7 +89,7 @@ def small_kernels(trainer, defect):
 
 
 def single_precision(trainer, defect):
-    """A product in fp32, or on tensor cores."""
+    """A matrix product in fp32, or on tensor cores."""
     product = trainer.kernel("ampere_sgemm_128x64_forward_400us" if defect else "ampere_tf32_s1688gemm_forward_100us")
     for _ in range(300):
         product()  # line: single_precision

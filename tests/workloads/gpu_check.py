@@ -1,27 +1,27 @@
-"""A program that uses a device on command, and says itself what it did: what `cargo xtask gpu-check` compares with profiles.
+"""A program that uses a device on command and keeps an account, for `cargo xtask gpu-check` to compare with profiles.
 
-Owns: launches by each road to the driver (exported symbols, pointers of cuGetProcAddress, each thread's own default stream),
-memory, copies and waits by the driver; a training loop, operators and a Triton kernel by PyTorch; a loop that only launches; and
-the account of all that. Because: a count can only be checked against somebody who counted otherwise. Does not: judge.
+Owns: launches by each way into the driver (exported symbols, pointers of cuGetProcAddress, each thread's default
+stream), memory, copies and waits by the driver; a training loop, operators and a Triton kernel by PyTorch; a loop that
+only launches; and the account of all that. Because: a count can only be checked against another count. Does not: judge.
 
     gpu_check.py [--bare] [--account FILE] [COMMAND…]
 
-Without commands, each line of standard input is one, and is answered by a line of JSON. With --bare there is no PyTorch: only the
-driver, real or simulated. The simulated device runs the kernels of the file that GPU_CHECK_CUBIN names in place of Triton's. With
-GPU_CHECK_STRETCH=1.02 the times that the program itself prints are wrong by so much, which must be seen.
+Without commands, each line of standard input is a command, answered by a line of JSON. --bare: no PyTorch, only the
+driver, real or simulated. The simulated device runs the kernels of the file GPU_CHECK_CUBIN instead of Triton's. With
+GPU_CHECK_STRETCH=1.02 the times that the program itself prints are wrong by this factor, which the check must detect.
 
-    attended          wait until somebody watches (a probe is on cuLaunchKernel, a collector that was loaded is listened to)
+    attended          wait until a profiler watches (a probe is on cuLaunchKernel, a loaded collector has listeners)
     sampled           wait until a collector is asked for samples of instructions
-    facts             what the driver says of its device
-    roads N           N launches by each road
-    graphs N          N launches of a graph of two kernels, a function of the host behind each, as JAX does
+    facts             the driver's properties of its device
+    roads N           N launches by each way into the driver
+    graphs N          N launches of a graph of two kernels, each followed by a host function, as JAX does
     memory N          N allocations, fills, copies each way, waits
     loop N            N launches and nothing else; prints nanoseconds
     operators N       N launches of one operator
     compiled N        N launches of a kernel that was compiled at run time, with lines
     train N           N steps of training; bare: N rounds of several kernels
-    names             kernels of a step of training, as a profiler within the program reports
-    profiled FILE COMMAND   the command while a profiler within the program collects; it writes a trace
+    names             kernels of a training step, as a profiler within the program reports them
+    profiled FILE COMMAND   run the command while a profiler within the program collects; it writes a trace
     pause MS
 """
 
@@ -49,7 +49,7 @@ def check(result):
 
 
 class Bare:
-    """The driver, without anything above it."""
+    """The driver, without a framework."""
 
     def __init__(self, context=True):
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -62,7 +62,7 @@ class Bare:
         self.loaded = None
 
     def load(self):
-        """Kernels of its own, when they are first needed."""
+        """Its own kernels, loaded at first use."""
         if self.loaded is None:
             names = [f"deepctx_road_{road}_3us" for road in ROADS] + [*ROUND, LOOP, GRAPH]
             text = module_text(names).replace(b"sm_50", b"sm_75")
@@ -88,7 +88,7 @@ class Bare:
         return address.value
 
     def launcher(self, road):
-        """The function of a road, and whether it takes a structure."""
+        """The function of a way into the driver, and whether it takes a structure."""
         extended = road.startswith("ex_")
         name = "cuLaunchKernelEx" if extended else "cuLaunchKernel"
         per_thread = road.endswith("_ptsz")
@@ -225,12 +225,12 @@ class Bare:
         }
 
     def profiled(self, path, run):
-        """CUPTI's activity interface, as a tool within the program uses it."""
+        """CUPTI's activity interface, used like a tool within the program."""
         return Cupti(self).trace(path, run)
 
 
 class Cupti:
-    """A client of CUPTI's first interface that writes down kernels."""
+    """A client of CUPTI's first interface that records kernels."""
 
     REQUEST = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t))
     COMPLETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
@@ -261,10 +261,10 @@ class Cupti:
         del self.buffers[buffer]
 
     def trace(self, path, run):
-        # Who reads records along must have found this library.
+        # A profiler that borrows the records must find this library first.
         time.sleep(1)
         check(self.library.cuptiActivityRegisterCallbacks(self.request, self.complete))
-        # Calls too, as other tools do: from them it is known how the two clocks lie to each other.
+        # Driver calls too, like other tools: they relate the two clocks.
         check(self.library.cuptiActivityEnable(10))
         check(self.library.cuptiActivityEnable(4))
         said = run()
@@ -286,7 +286,7 @@ class Torch(Bare):
         if not torch.cuda.is_available():
             raise SystemExit("gpu_check: PyTorch has no CUDA device")
         self.torch = torch
-        # PyTorch makes the context; the driver's own launches go into the same.
+        # PyTorch creates the context; the driver's own launches use the same one.
         self.cell = torch.ones(64, device="cuda")
         super().__init__()
         layers = [layer for _ in range(4) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
@@ -311,7 +311,7 @@ class Torch(Bare):
         return {}
 
     def operators(self, count):
-        """An operator that nothing else here uses, of one kernel."""
+        """An operator of one kernel that is used nowhere else here."""
         for _ in range(count):
             self.cell.erfinv_()
         self.synchronize()

@@ -1,4 +1,4 @@
-"""A kernel that is compiled at run time, with lines: see gpu_check.py, which launches it. It reads, computes for a while, and writes."""
+"""A kernel compiled at run time, with line information (see gpu_check.py): reads, computes for a while, and writes."""
 
 import triton
 import triton.language as tl

@@ -1,12 +1,12 @@
-"""Kernels as compilers hand them to a device: Inductor's below its wrapper, XLA's by module, one that is written for Triton.
+"""Kernels as compilers hand them to a device: Inductor's below its wrapper, XLA's by module, one written for Triton.
 
-Owns: a program that leaves the files those compilers leave, where they leave them, loads kernels of their names and launches
-each as often as it is reported. Because: the profile must then have the lines that the files tell, and only those. Does not:
-compile anything, or need more than the driver's library.
+Owns: a program that leaves the files that those compilers leave, at the same places, loads kernels of their names, and
+launches each a known number of times. Because: the profile must show the lines in those files, and no others. Does
+not: compile anything, or need more than the driver's library.
 
     gpu_compiled.py FOLDER --steps N [--attended]
 
-Files are found as a process sees them, so it stays until its input ends.
+Files are found through the process's view of the file system, so it stays until its input ends.
 """
 
 import argparse
@@ -19,12 +19,12 @@ import types
 from gpu_train import Account, Code, Device
 
 FUSED = "triton_poi_fused_add_relu_0"
-# Two programs that were compiled to a kernel of one name, which the first one also launches for another line.
+# Two programs that were compiled to a kernel of the same name, which the first one also launches for another line.
 WRAPPERS = {
     "cy7oyaxvmmvair25e3xb2owvvvhbgl4y2kdhqbk6dkmjogrpuddv": ("/srv/net.py", 9),
     "c3huqbkuzfly2git3g53ezx53kptgi57vjruzeugtrbjnfkm5s47": ("/srv/eval.py", 5),
 }
-# Modules with kernels of one name.
+# Modules with kernels of the same name.
 MODULES = {
     "jit_f": {"loop_add_fusion": 3, "loop_exp_fusion_1": 4},
     "jit_g": {"loop_add_fusion": 7, "input_reduce_fusion": 8},
@@ -39,7 +39,7 @@ def write(path, text):
 
 
 def wrapper(folder, stem, file, line):
-    """What Inductor generates, and the entry of its cache with the graph."""
+    """Inductor's generated code, and the entry of its cache with the graph."""
     comment = COMMENT.format("h", "aten.add, aten.relu")
     text = f"""{comment}
 # Graph fragment:
@@ -74,7 +74,7 @@ def call(args):
 
 
 def module(name, kernels):
-    """What XLA dumps of a module after optimization."""
+    """XLA's dump of a module after optimization."""
     fusion = (
         "  %{kernel} = f32[8]{{0}} fusion(%x), kind=kLoop, calls=%fused_{kernel}, "
         'metadata={{op_name="jit({name})/{kernel}" source_file="/srv/jitted.py" source_line={line}}}'
@@ -85,7 +85,7 @@ def module(name, kernels):
 
 
 def triton_code(name):
-    """What Triton keeps of a kernel."""
+    """The files that Triton keeps of a kernel."""
     return f"""#loc = loc("/srv/scale.py":8:1)
 module {{
   tt.func public @{name}(%x: !tt.ptr<f32> loc("x"(#loc))) attributes {{noinline = false}} {{
@@ -96,7 +96,7 @@ module {{
 
 
 class Kernel:
-    """As a generated wrapper knows a kernel."""
+    """A kernel as a generated wrapper refers to it."""
 
     def __init__(self, device, functions, name):
         self.device, self.functions, self.name = device, functions, name

@@ -1,8 +1,8 @@
 """Operators that launch kernels: `gpu_operators.py LIBRARY ROUNDS`, where LIBRARY is gpu_operators.cpp, compiled.
 
-Begins once somebody watches. Because: the kernels of each operator have names of their own, so that the device's
-account says what each operator launched (tests/tests/gpu_operators_live.rs). Needs no package, and no device where the
-libraries are the simulated ones, whose kernels take as long as their names say.
+Starts once a profiler watches. Because: the kernels of each operator have unique names, so the device's own account
+shows what each operator launched (tests/tests/gpu_operators_live.rs). Needs no package, and no device if the
+libraries are the simulated ones, whose kernels take as long as their names state.
 """
 
 import ctypes

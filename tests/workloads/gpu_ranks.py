@@ -1,8 +1,8 @@
 """A rank of a job that exchanges data: `gpu_ranks.py ROUNDS`, with RANK and WORLD_SIZE in its environment.
 
-Begins once somebody watches. Because: which collectives of several ranks belong together must be known from their calls
+Starts once a profiler watches. Because: their calls must show which collectives of several ranks belong together
 (tests/tests/gpu_ranks_live.rs). Each round has one collective of all ranks, one of those with the same parity, two in a
-group, and a message to itself, which is no collective. Needs no package, and no device where the libraries are the
+group, and a message to itself, which is no collective. Needs no package, and no device if the libraries are the
 simulated ones, whose ranks do not wait for each other.
 """
 
@@ -16,7 +16,7 @@ FLOAT, SUM = 7, 0
 
 
 class UniqueId(ctypes.Structure):
-    """ncclUniqueId: rank 0 makes it, and all others are given it."""
+    """ncclUniqueId: rank 0 creates it and passes it to all others."""
 
     _fields_ = [("bytes", ctypes.c_char * 128)]
 
@@ -27,7 +27,7 @@ class Ranks:
         self.stream, self.memory = device.stream(), device.allocate(4096)
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.all = ctypes.c_void_p()
-        # As long as a real one is random: in its first bytes.
+        # Long enough, like the random bytes of a real one, to be unique in its first bytes.
         unique = UniqueId(b"a job of %d ranks" % size)
         self.check(self.library.ncclCommInitRank(ctypes.byref(self.all), size, unique, rank))
         self.parity = ctypes.c_void_p()

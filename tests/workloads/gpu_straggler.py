@@ -1,9 +1,9 @@
-"""A rank of a job in which one comes late to collectives: `gpu_straggler.py ROUNDS always|turns`, with RANK, WORLD_SIZE
+"""A rank of a job in which one is late for collectives: `gpu_straggler.py ROUNDS always|turns`, with RANK, WORLD_SIZE
 and JOB (a name of the job) in its environment.
 
-Begins once somebody watches. Because: a rank for which all others wait is a straggler, and ranks that are late by turns
-are none (tests/tests/gpu_ranks_live.rs). Ranks begin each round together, as those of a real job do after a collective: the
-simulated ones do not wait for each other, so that rank 0 says when all have come.
+Starts once a profiler watches. Because: a rank for which all others wait is a straggler; ranks that are late in turn
+are none (tests/tests/gpu_ranks_live.rs). Ranks start each round together, like those of a real job after a collective.
+Simulated ranks do not wait for each other, so rank 0 announces that all have arrived.
 """
 
 import os
@@ -15,12 +15,12 @@ from gpu_ranks import Ranks
 from gpu_train import Account, Code, Device
 
 LATE_S = 0.015
-# So many that a collective takes longer than a rank is late: the others wait for it in theirs.
+# So many that a collective takes longer than the delay of a rank: the others wait within theirs.
 ELEMENTS = 1 << 20
 
 
 class Rounds:
-    """Rank 0 answers when every other rank has asked."""
+    """Rank 0 answers once every other rank has asked."""
 
     def __init__(self):
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -36,7 +36,7 @@ class Rounds:
 
     @staticmethod
     def connected(address):
-        # As long as it takes rank 0 to be watched, too.
+        # Until rank 0 is watched, too.
         for _ in range(12000):
             client = socket.socket(socket.AF_UNIX)
             try:
@@ -63,8 +63,8 @@ class Rounds:
 
 def main():
     rounds, always = int(sys.argv[1]), sys.argv[2] == "always"
-    # Rank 0 listens once it is watched. Only then the others load their libraries: so do ranks that a launcher starts
-    # one after the other, and probes are there before their collectors.
+# Rank 0 listens once it is watched. Only then do the others load their libraries, as if a launcher had started them
+# one after the other; probes are there before their collectors.
     together = Rounds() if os.environ["RANK"] != "0" else None
     device = Device(Account(False), False)
     print("ready", flush=True)
@@ -78,7 +78,7 @@ def main():
             time.sleep(LATE_S)
         ranks.all_reduce(ranks.all, ELEMENTS)
         device.synchronize(ranks.stream)
-    # Who watches names what was seen while the process lives.
+    # The profiler resolves names while the process is alive.
     time.sleep(1)
 
 

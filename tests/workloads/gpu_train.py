@@ -1,17 +1,22 @@
-"""A training loop that launches its kernels by hand: layers, forward and backward, an optimizer, a loader, several threads.
+"""A training loop that launches its kernels by hand: layers, forward and backward, optimizer, loader, several threads.
 
 Owns: a program that uses a device as frameworks do (the runtime's launches by stubs, the driver's launches as compilers
-emit them, streams, events, pinned memory, a captured graph, collectives), and its own account of what it launched from
-where. Because: a profile can be compared with that account, line by line. Does not: compute anything; it needs no package,
-and no device where the libraries are the simulated ones.
+emit them, streams, events, pinned memory, a captured graph, collectives), and its own account of what it launched
+where. Because: a profile can be compared with that account, line by line. Does not: compute anything; it needs no
+package, and no device if the libraries are the simulated ones.
 
-    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--ranges LIBRARY] [--request-trace A,B] [--wait | --attended]
+    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--ranges LIBRARY]
+                 [--request-trace A,B] [--wait | --attended]
 
-With --ranges, each step and its forward pass are ranges of this library (NVTX's). --request-trace: SIGUSR2 to the parent
-before each of these steps.
-With --driver all goes through the driver, as on a machine that has a device but no CUDA runtime. Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
-does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel and on what begins and ends a range, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
-own functions, outermost first, each with the line that called on.
+Without --steps and --seconds it runs until killed.
+--driver: everything goes through the driver, as on a machine with a device but without the CUDA runtime.
+--ranges: each step and its forward pass are ranges of this library (NVTX's).
+--request-trace: SIGUSR2 to the parent before each of these steps.
+--wait: starts at a line on standard input, and ends at another one.
+--attended: starts once a profiler watches: a probe is on cuLaunchKernel and on the functions that begin and end ranges,
+and a loaded collector has listeners.
+--log: at the end, writes a JSON file with the number of launches by kernel and Python stack. That stack has the
+program's own functions, outermost first, each with the line of its call.
 """
 
 import argparse
@@ -25,8 +30,8 @@ import sys
 import threading
 import time
 
-# One kernel for each place that launches, so that a kernel shows where it must come from. The last word is how long it takes on
-# the simulated device.
+# One kernel per launch site, so that a kernel identifies its origin. The last word is its duration on the simulated
+# device.
 RUNTIME_KERNELS = [
     "embedding_forward_6us",
     "linear_forward_gemm_18us",
@@ -48,7 +53,7 @@ DRIVER_KERNELS = [
 
 
 def module_text(names):
-    """PTX with these kernels, as a compiler would hand it to the driver."""
+    """PTX with these kernels, as a compiler would pass it to the driver."""
     lines = [".version 6.4", ".target sm_50", ".address_size 64"]
     lines += [f".visible .entry {name}() {{ ret; }}" for name in names]
     return "\n".join(lines).encode() + b"\0"
@@ -72,7 +77,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 class Account:
-    """What was launched, by kernel and stack."""
+    """Launches, by kernel and stack."""
 
     def __init__(self, wanted):
         self.wanted = wanted
@@ -80,7 +85,7 @@ class Account:
         self.lock = threading.Lock()
 
     def take(self, what):
-        """One launch, from the caller's caller."""
+        """One launch, on behalf of the caller's caller."""
         if not self.wanted:
             return
         stack = []
@@ -103,7 +108,7 @@ class Account:
 
 
 def first_library(names):
-    """The first of these libraries that there is."""
+    """The first of these libraries that exists."""
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -113,7 +118,7 @@ def first_library(names):
 
 
 class DriverAsRuntime:
-    """The runtime's functions that are used here, by the driver's."""
+    """The runtime's functions used here, implemented by the driver's."""
 
     def __init__(self, driver):
         self.driver = driver
@@ -146,7 +151,7 @@ class DriverAsRuntime:
 
 
 class Device:
-    """The libraries, and what is loaded into them."""
+    """The libraries and the modules loaded into them."""
 
     def __init__(self, account, driver_only, ranges=None):
         self.account = account
@@ -172,13 +177,13 @@ class Device:
             raise RuntimeError(f"the device's library answered {result}")
 
     def register(self, names):
-        """What a compiled program does at its start: its stubs stand for kernels."""
+        """Start-up code of a compiled program: its stubs stand for kernels."""
         image = ctypes.create_string_buffer(module_text(names))
         self.images.append(image)
         begin = self.runtime.__getattr__("__cudaRegisterFatBinary")
         begin.restype = ctypes.c_void_p
         binary = begin(image)
-        # Addresses of nothing, but of their own.
+        # Unique addresses without content.
         self.stub_memory = ctypes.create_string_buffer(16 * len(names))
         register = self.runtime.__getattr__("__cudaRegisterFunction")
         stubs = {}
@@ -189,7 +194,7 @@ class Device:
         return stubs
 
     def load(self, names):
-        """What a compiler at run time does: a module, and functions by name."""
+        """Acts like a compiler at run time: a module, and functions by name."""
         image = ctypes.create_string_buffer(module_text(names))
         self.images.append(image)
         module = ctypes.c_void_p()
@@ -210,7 +215,7 @@ class Device:
             self.ranges.nvtxRangePop()
 
     def join(self):
-        """A communicator of one rank, where there are collectives."""
+        """A communicator of one rank, if there are collectives."""
         try:
             library = ctypes.CDLL("libnccl.so.2")
         except OSError:
@@ -240,19 +245,19 @@ class Device:
         return address
 
     def launch(self, name, stream, grid=4):
-        """As `<<<…>>>` does."""
+        """Like `<<<…>>>`."""
         self.account.take(name)
         stub = self.stubs[name]
         self.check(self.runtime.cudaLaunchKernel(stub, Dim3(grid, 1, 1), Dim3(256, 1, 1), None, ctypes.c_size_t(0), stream))
 
     def launch_compiled(self, name, stream, grid=8):
-        """As code from a compiler at run time does."""
+        """Like code from a compiler at run time."""
         self.account.take(name)
         config = LaunchConfig(Dim3(grid, 2, 1), Dim3(128, 1, 1), 1024, stream.value, None, 0)
         self.check(self.driver.cuLaunchKernelEx(ctypes.byref(config), self.functions[name], None, None))
 
     def all_reduce(self, memory, count, stream):
-        """Its kernel is the library's own."""
+        """The kernel belongs to the library."""
         if self.collectives:
             self.account.take("ncclDevKernel_AllReduce_Sum_f32_RING_LL_40us")
             # Single-precision sums.
@@ -281,7 +286,7 @@ class Device:
 
 
 class Code:
-    """The code of a function, by default of a launch, and as it is in its file: without a probe, whoever was faster."""
+    """The code of a function (default: a launch), in memory and in its file, which never has a probe."""
 
     def __init__(self, function=None):
         function = function or ctypes.CDLL("libcuda.so.1").cuLaunchKernel
@@ -313,7 +318,7 @@ class Code:
             listeners = ctypes.c_uint16.in_dll(ctypes.CDLL(path), "deepctx_collector_listeners")
             while listeners.value == 0 and time.monotonic() < end:
                 time.sleep(0.01)
-        # The other probes come right behind, and the collector looks ten times a second.
+        # The other probes follow directly, and the collector polls ten times a second.
         time.sleep(0.5)
 
 
@@ -387,7 +392,7 @@ class Model:
 
 
 class Optimizer:
-    """Its step is captured once and replayed."""
+    """A step that is captured once and replayed."""
 
     def __init__(self, device, stream):
         self.device = device
@@ -461,7 +466,7 @@ class Trainer:
 
 
 def stay_until_named():
-    """Who watches names what was seen while this process lives: stays a second, and until the watcher has little left to do."""
+    """Stays a second for the resolution of names, and until the profiler has little left to do."""
     watcher = os.environ.get("DEEPCTX_RECORDER", str(os.getppid()))
 
     def used():
@@ -487,7 +492,7 @@ def train(device, options, stop):
     number = 0
     while not stop.is_set() and (options.steps is None or number < options.steps):
         if number in options.request_trace:
-            # Longer than a window, so that the one before has ended.
+            # Longer than a window, so that the previous one has ended.
             time.sleep(0.4)
             os.kill(os.getppid(), signal.SIGUSR2)
         trainer.step(number)

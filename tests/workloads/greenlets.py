@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Greenlets that take turns, started at different depths of the stack, with gevent where it is installed.
+"""Greenlets that take turns, started at different stack depths, with gevent if it is installed.
 
-Prints `ready PID` when all run. With the argument `switches` they do nothing else.
+Prints `ready PID` once all run. With the argument `switches` they do nothing but switch.
 """
 import os
 import sys
@@ -35,7 +35,7 @@ def with_greenlets():
     hub = greenlet.getcurrent()
     workers = [greenlet.greenlet(turns) for _ in range(20)]
     for n, worker in enumerate(workers):
-        # `map` calls from C, so that native frames lie between.
+        # `map` calls from C, so that native frames are in between.
         list(map(lambda _: started_below(n, lambda: worker.switch(5 + n, hub.switch)), [0]))
     print("ready", os.getpid(), flush=True)
     while True:

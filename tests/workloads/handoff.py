@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Three threads with one waker each: a timer wakes `timed`, `timed` wakes `handed`, whoever writes wakes `main`.
+"""Three threads with one waker each: a timer wakes `timed`, `timed` wakes `handed`, a writer to its input wakes `main`.
 
-Prints the numbers of the three, then answers each byte of its standard input, after two turns of the others; ends with
-it.
+Prints the ids of the three, then answers each byte of its standard input, after two turns of the others; ends with
+its input.
 """
 import json
 import os

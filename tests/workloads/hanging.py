@@ -1,4 +1,4 @@
-"""A training whose loaders and trainer wait for each other for good (docs/hang.md). Says `ready` once they all do."""
+"""A training run whose loaders and trainer deadlock (docs/hang.md). Prints `ready` once all of them wait."""
 import queue
 import threading
 
@@ -21,7 +21,7 @@ def train():
 loaders = [threading.Thread(target=load, daemon=True) for _ in range(3)]
 for loader in loaders:
     loader.start()
-# Until one of them waits for room, with the lock.
+# Until one of them waits for room, holding the lock.
 while not batches.not_full._waiters:
     pass
 print("ready", flush=True)

@@ -1,8 +1,8 @@
-"""Interpreters whose objects lie: one process for each lie, until they are killed. Says `ready` when all lie.
+"""Interpreters with falsified objects, one process per falsification, until killed. Prints `ready` once all are set up.
 
-Owns: a thread that computes without the interpreter's lock, and what others write over its frames, its code object and
-its state meanwhile. Because: a profiler reads these objects as whoever runs the interpreter left them. Does not: harm
-the interpreter before it is killed; that thread never returns to the objects.
+Owns: a thread that computes without the GIL, while other code overwrites its frames, its code object and its state.
+Because: a profiler reads these objects as the owner of the interpreter left them. Does not: break the interpreter
+before it is killed; that thread never returns to the objects.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ import threading
 import time
 
 WORD = 8
-LENGTH = 2 * WORD  # Of an object with a length: behind the reference count and the type.
+LENGTH = 2 * WORD  # Of an object with a length: after the reference count and the type.
 HUGE = 1 << 31
 KEPT = []
 WILD = [0, 8, 0x4141414141414140, 0x00007FFFFFFFF000, 0xFFFF888000000000, 0xFFFFFFFFFFFFFFF8]
 
 
 class Words:
-    """Memory from an address on, by words."""
+    """Memory from an address on, as words."""
 
     def __init__(self, address):
         self.address = address
@@ -36,7 +36,7 @@ class Words:
         ctypes.c_uint64.from_address(self.address + n * WORD).value = value & 0xFFFFFFFFFFFFFFFF
 
     def place_of(self, value, most=64):
-        """The first word that has this value."""
+        """Index of the first word with this value."""
         return next(n for n in range(most) if self[n] == value)
 
 
@@ -45,10 +45,10 @@ def compute():
 
 
 class Thread:
-    """A thread that computes below two functions of its own, and where its objects are."""
+    """A thread that computes below two functions of its own, and the addresses of its objects."""
 
     def __init__(self):
-        # Objects of its own, so that nothing else of the interpreter reads them.
+        # Private objects, so that nothing else in the interpreter reads them.
         lines = bytes(bytearray(compute.__code__.co_linetable))
         self.code = compute.__code__.replace(co_name=f"spin {os.getpid()}", co_linetable=lines)
         spin = type(compute)(self.code, globals())
@@ -74,7 +74,7 @@ class Thread:
 
 
 def frame_of(frame):
-    """What the interpreter walks: since 3.11 what the object points to, before that the object."""
+    """The frame that the interpreter walks: since 3.11 the object points to it, before that it is the object."""
     return Words(Words(id(frame))[3] if sys.version_info >= (3, 11) else id(frame))
 
 
@@ -104,8 +104,8 @@ def code_is_its_frame(thread):
 
 
 def huge(of):
-    """A copy of an object with a length of two gigabytes, all of which can be read; its address."""
-    memory = mmap.mmap(-1, HUGE + 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # Without a reserve.
+    """Address of a copy of an object with a length of two gigabytes, all of them readable."""
+    memory = mmap.mmap(-1, HUGE + 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     ctypes.memmove(address, id(of), sys.getsizeof(of))
     Words(address + LENGTH)[0] = HUGE
@@ -204,7 +204,7 @@ def main():
     reader, writer = os.pipe()
     for lie in [*LIES, tasks_are_a_ring]:
         if os.fork() == 0:
-            ctypes.CDLL(None).prctl(1, 9)  # It ends with its parent.
+            ctypes.CDLL(None).prctl(1, 9)  # Ends with its parent.
             os.nice(15)
 
             def ready():
@@ -218,7 +218,7 @@ def main():
         lying += len(os.read(reader, 64))
     print("ready", flush=True)
     while True:
-        # Those that ended were not able to lie.
+        # Processes that ended could not set up their falsification.
         pid, status = os.wait()
         print(f"ended {status}", flush=True)
 

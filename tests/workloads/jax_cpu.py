@@ -1,7 +1,7 @@
 """A jitted training step on the CPU with jax, until killed.
 
-Owns: nothing but calls into jax. Because: jaxlib's libraries are built by another compiler than torch's, with other
-unwind rows, their own thread pools, and machine code made while the program runs.
+Owns: only calls into jax. Because: jaxlib's libraries are built by another compiler than torch's, with other
+unwind rows, their own thread pools, and machine code generated while the program runs.
 """
 
 import os
@@ -24,7 +24,7 @@ def step(parameters, x, y):
 
 
 def main():
-    """Train for ever on one batch."""
+    """Train forever on one batch."""
     keys = jax.random.split(jax.random.key(0), 4)
     parameters = (jax.random.normal(keys[0], (256, 512)) * 0.05, jax.random.normal(keys[1], (512, 256)) * 0.05)
     x, y = jax.random.normal(keys[2], (128, 256)), jax.random.normal(keys[3], (128, 256))
@@ -32,7 +32,7 @@ def main():
     print("ready", os.getpid(), flush=True)
     while True:
         parameters = step(parameters, x, y)
-        # Dispatch is asynchronous; without this the queue, not the work, would be what is profiled.
+        # Dispatch is asynchronous; without this the profile would show the queue instead of the work.
         jax.block_until_ready(parameters)
 
 

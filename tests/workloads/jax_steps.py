@@ -1,7 +1,7 @@
 """Jitted functions whose steps call libraries, until killed: `jax_steps.py`.
 
-Owns: steps that tell by what they call which one they are: products of several types, sorts with comparisons of their own. Because: a
-name is checked by what runs below it. Says `ready` when it is compiled.
+Owns: steps that are identified by what they call: products of several types, sorts with comparisons of their own.
+Because: a name is checked by the code that runs below it. Prints `ready` once it is compiled.
 """
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 @jax.jit
 def products(whole, pairs):
-    """Two products whose functions differ by their types."""
+    """Two products whose functions differ by type."""
     first = whole @ whole  # line: whole
     second = pairs @ pairs  # line: complex
     return first.sum() + second.sum().real
@@ -29,7 +29,7 @@ def loop(single):
 
 @jax.jit
 def others(signal, image, square):
-    """What is called of other libraries."""
+    """Calls into other libraries."""
     spectrum = jnp.abs(jnp.fft.fft(signal)).sum()
     filtered = jax.lax.conv_general_dilated(image, jnp.ones((8, 8, 3, 3), image.dtype), (1, 1), "SAME").sum()
     factor = jnp.linalg.cholesky(square @ square.T + 1000 * jnp.eye(64)).sum()
@@ -37,7 +37,7 @@ def others(signal, image, square):
 
 
 def main():
-    """Run all for ever."""
+    """Run all of them forever."""
     key = jax.random.key(0)
     single = jax.random.normal(key, (192, 192), jnp.float32)
     pairs = jax.lax.complex(single, single)

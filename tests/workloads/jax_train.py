@@ -1,6 +1,6 @@
 """A jitted training step of a small network, until killed: `jax_train.py`.
 
-The lines that tests ask for end in a comment with their name. Says `ready` when it is compiled.
+The lines that tests look for end in a comment with their name. Prints `ready` once it is compiled.
 """
 
 import jax
@@ -29,7 +29,7 @@ def train_step(parameters, x, y):
 
 
 def main():
-    """Train for ever on one batch."""
+    """Train forever on one batch."""
     key = jax.random.key(0)
     parameters = [
         (jax.random.normal(key, (64, 512)), jax.random.normal(key, (512, 64))) for _ in range(2)

@@ -1,8 +1,8 @@
 """A program that does little but launch kernels: DRIVER HELPER PYTHON_FRAMES NATIVE_FRAMES.
 
-For the cost of a launch, and the slowdown of a loop. The helper is launch_loop.c, the driver accelerator.c. Prints "ready PID"; then
-each line "LAUNCHES ROUNDS" of its input is answered by the nanoseconds of the thread's own time that so many launches took in one
-native loop with so much work before each, and each line "python LAUNCHES ROUNDS" by the same for a loop in Python.
+For the cost of a launch, and the slowdown of a loop. The helper is launch_loop.c, the driver accelerator.c. Prints
+"ready PID". Each input line "LAUNCHES ROUNDS" is answered by the nanoseconds of the thread's CPU time for that many
+launches in one native loop, with ROUNDS of work before each; "python LAUNCHES ROUNDS" by those of a loop in Python.
 """
 
 import ctypes

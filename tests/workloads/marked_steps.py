@@ -1,7 +1,7 @@
-"""Steps that sleep 5 ms for each sample of a batch, each marked by a library's `train_step`: `marked_steps.py LIBRARY BATCH`.
+"""Steps that sleep 5 ms per sample of a batch, each marked by a library `train_step`: `marked_steps.py LIBRARY BATCH`.
 
-Begins once a probe is on that function, makes 20 steps, and prints the mean time of the last 19 in nanoseconds, by its own clock.
-With BATCH 0 it fails with code 7 instead.
+Starts once a probe is on that function, runs 20 steps, and prints the mean time of the last 19 in nanoseconds, by its
+own clock. With BATCH 0 it exits with code 7 instead.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ at = ctypes.cast(library.train_step, ctypes.c_void_p).value
 
 
 def in_file():
-    """The function as the file has it: a probe may be faster than this program."""
+    """The function as in its file: the probe may be placed before this program looks."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             words = line.split(maxsplit=5)

@@ -1,8 +1,8 @@
 """A small numeric service: Python, numpy and a C++ extension on several threads, until killed.
 
-Owns: work of the kinds that real programs mix: numpy with the GIL released, callbacks from C into Python, a C++
+Owns: the kinds of work that real programs mix: numpy with the GIL released, callbacks from C into Python, a C++
 extension without frame pointers, plain Python, and a thread that mostly waits. Because: the demo should show all of
-them in one picture. Does not: compute anything that anyone needs.
+them in one profile. Does not: compute anything useful.
 """
 
 import json
@@ -10,7 +10,7 @@ import os
 import threading
 import time
 
-# The workers fill two CPUs; BLAS threads would only spin beside them.
+# The workers use two CPUs; BLAS threads would only spin beside them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -45,7 +45,7 @@ def simulate(depth, steps):
 
 
 def score(matrix):
-    """What the extension makes of the features."""
+    """Result of the extension for the features."""
     return simulate(8, 40_000) % 997 + float(matrix.trace())
 
 
@@ -65,13 +65,13 @@ def serve(seed):
 
 
 def watch():
-    """A thread that is nearly always off the CPU."""
+    """A thread that is off the CPU nearly all the time."""
     while True:
         time.sleep(0.05)
 
 
 def main():
-    """Start the workers and wait for ever."""
+    """Start the workers and wait forever."""
     for seed in range(2):
         threading.Thread(target=serve, args=(seed,), name=f"worker-{seed}", daemon=True).start()
     threading.Thread(target=watch, name="watch", daemon=True).start()

@@ -1,7 +1,7 @@
 """Functions that numba compiles, for the tests of generated code.
 
-LLVM puts each object's code and frame information wherever the kernel finds room, and registers both with the C
-runtime and for debuggers. `late` is compiled when a line comes on standard input, beside code that runs already.
+LLVM places the code and the frame information of each object anywhere in the address space, and registers both with the
+C runtime and with debuggers. `late` is compiled at a line on standard input, next to code that already runs.
 """
 
 import os
@@ -22,7 +22,7 @@ def hot(n):
 
 @numba.njit
 def descend(depth, n):
-    # Of a recursion the compiler leaves a call.
+    # The compiler keeps the call of a recursion.
     if depth == 0:
         return hot(n)
     return descend(depth - 1, n) * 0.5 + depth

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tasks of asyncio that await each other in every usual way, each of which says who awaits it and then spins for a while.
+"""Tasks of asyncio that await each other in every usual way, each of which prints its awaiters and then spins.
 
-For every task that spins one JSON line is printed when it first does:
-    {"leaf": NAME, "chain": [TEXT, ...]}       root first, from the outermost task that awaits it to the leaf's functions
-A text is `[task NAME]`, `[task]` for one that asyncio named by counting, or `file:function:line` as in folded stacks. The
-chain is what the program knows of itself: who made which task is written down when it is made, and lines are those of
-the frames that wait. The last line is {"ready": true, "pid"}. Ends with its standard input.
+Every task that spins prints one JSON line when it first does:
+    {"leaf": NAME, "chain": [TEXT, ...]}       root first, from the outermost awaiting task to the leaf's functions
+A text is `[task NAME]`, `[task]` for a task that asyncio named by counting, or `file:function:line` as in folded
+stacks. The chain is the program's own account: the parent of each task is recorded when the task is created, and lines
+are those of the waiting frames. The last line is {"ready": true, "pid"}. Ends with its standard input.
 
 usage: python_async.py        (CPython 3.11 and later)
 """
@@ -24,7 +24,7 @@ LEAVES = 10
 
 
 def say(what):
-    # In one piece: two threads say something.
+    # In one write: two threads print.
     os.write(1, json.dumps(what).encode() + b"\n")
 
 
@@ -34,7 +34,7 @@ def label(task):
 
 
 def waiting(coroutine):
-    """The frames of a coroutine that waits, and of those that it waits for, outermost first."""
+    """The frames of a waiting coroutine, and of those that it waits for, outermost first."""
     texts = []
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Short tasks of two names, one after another at the same addresses: `odd` runs `odd()`, `even` runs `even()`.
 
-A stack that shows another pair got the name of a task that took the place of the one that ran.
+A stack that shows another pair got the name of a task that reused the address of the one that ran.
 
 usage: python_async_turns.py      (CPython 3.11 and later; ends with its standard input)
 """

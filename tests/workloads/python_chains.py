@@ -31,7 +31,7 @@ pythonapi_state.restype = ctypes.c_void_p
 
 
 def chain(frame):
-    """The frames of a stack, as they are printed."""
+    """The frames of a stack, in the printed form."""
     frames = []
     while frame is not None:
         code = frame.f_code
@@ -281,7 +281,7 @@ def numpy_sort():
 
 # --- Sub-interpreters ----------------------------------------------------------------------------------------------
 
-# Up to 3.12 a thread that spins in one interpreter never gives those of another a turn, so it says itself when all is
+# Up to 3.12 a thread that spins in one interpreter never yields to those of another, so it reports itself when all is
 # ready, and the program must be killed.
 INSIDE = """
 import json, os, sys, _thread
@@ -313,7 +313,7 @@ def sub_interpreter():
         import _interpreters as interpreters
     except ImportError:
         import _xxsubinterpreters as interpreters
-    # With a memory allocator of their own, those of 3.12 and 3.13 crash when a thread makes them.
+    # With a separate memory allocator, the interpreters of 3.12 and 3.13 crash when a thread creates them.
     own = {12: {"isolated": False}, 13: {"config": "legacy"}}.get(sys.version_info[1], {})
     inner = interpreters.create(**own)
     outer = chain(sys._getframe())
@@ -354,12 +354,12 @@ SCENARIOS = {
 
 
 NEEDS = {"extension-released": "python_known", "numpy-released": "numpy"}
-# With what they import when they run.
+# Scenarios that import modules when they run, with the modules.
 IMPORTED = {"extension-released": "python_known", "numpy-released": "numpy.random"}
 
 
 def possible(name):
-    """A sub-interpreter waits too long for its turn beside the others: it runs when it is named."""
+    """Among the others a sub-interpreter waits too long for its turn: it runs only if it is named."""
     if name == "sub-interpreter":
         return False
     return name not in NEEDS or importlib.util.find_spec(NEEDS[name]) is not None
@@ -383,10 +383,10 @@ def main():
         print("\n".join(SCENARIOS))
         return
     sys.setrecursionlimit(5000)
-    # Up to 3.11 the one that stays within an import keeps others from importing anything.
+    # Up to 3.11 a thread that stays within an import keeps others from importing anything.
     for name in filter(IMPORTED.get, names):
         importlib.import_module(IMPORTED[name])
-    # Those that spin already would keep the others from getting there.
+    # Threads that already spin would keep the others from getting there.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     for name in names:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Modules that call each other, each of which says which ones it is in and then spins for a while.
+"""Modules that call each other, each of which prints the modules that it is called in and then spins for a while.
 
-For every place that spins one JSON line is printed when it first does:
+Every place that spins prints one JSON line when it first does:
     {"leaf": FUNCTION, "chain": [TEXT, ...]}        outermost first
-FUNCTION spins and is called from nowhere else. A text is `PATH (CLASS)`, `CLASS` for the outermost module, `(CLASS)` for
-one that is in no other and has none in it; paths are those of `named_modules`. The last line is {"ready": true, "pid"}. Ends with its
-standard input.
+FUNCTION spins and has one caller. A text is `PATH (CLASS)`, `CLASS` for the outermost module, `(CLASS)` for a module
+that is in no other and contains none; paths are those of `named_modules`. The last line is {"ready": true, "pid"}.
+Ends with its standard input.
 
 usage: python_layers.py [--plain]        --plain: as PyTorch up to 2.0 calls modules
 """
@@ -30,7 +30,7 @@ def spin(seconds):
 
 
 def leaf(name):
-    """A function of its own that spins; says who called it the first time."""
+    """A private function that spins; prints its callers the first time."""
     scope = {"spin": spin}
     exec(f"def {name}():\n    spin(0.002)\n", scope)
 
@@ -52,7 +52,7 @@ def label(module):
 
 
 class Layer(Module):
-    """Knows which modules run."""
+    """Tracks the modules that run."""
 
     def forward(self):
         running.append(self)
@@ -63,7 +63,7 @@ class Layer(Module):
 
 
 class Mixin:
-    """Comes before the module among the classes of another one."""
+    """A base class that precedes Module in the bases of another class."""
 
     extra = 1
 
@@ -82,7 +82,7 @@ class Größe(Mixin, Leaf):
 
 
 class Hooked(Leaf):
-    """Called by way of a closure."""
+    """Called through a closure."""
 
     def __init__(self, name):
         super().__init__(name)
@@ -120,9 +120,9 @@ class Model(Layer):
         self.shared = Leaf("shared")
         self.again = self.shared
         self.größe = Größe("size")
-        # Is in itself, by way of another one.
+        # Contains itself, through another module.
         self.blocks._modules["up"] = self
-        # Not known to the model as a module.
+        # Not registered as a module of the model.
         self.hidden = [Leaf("hidden")]
         self.fresh = leaf("fresh")
 
@@ -138,7 +138,7 @@ class Model(Layer):
 
 
 class Fresh(Layer):
-    """Made for one call."""
+    """Created for one call."""
 
     def __init__(self, work):
         super().__init__()
@@ -155,7 +155,7 @@ class Loss(Leaf):
 def step(model, loss):
     model()
     loss()
-    # Another one at each step, at the address of the last or at another.
+    # A new module at each step, at the address of the previous one or at another.
     Fresh(alone)()
 
 

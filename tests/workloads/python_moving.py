@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Functions that call each other all the time, through C and directly: most samples fall where frames come and go.
+"""Functions that constantly call each other, through C and directly: most samples fall where frames come and go.
 
-Every call that a sample may be below of is marked on its line: `# -> CALLEE`, with `via SYMBOL` when C code of that name
-stands between. A stack is right when each Python frame is on a line marked with the next one, and the native frames
-between them are the ones marked. `<module>` and the functions below are all there is.
+Every call that may be on a sampled stack is marked on its line: `# -> CALLEE`, with `via SYMBOL` if C code of that name
+is in between. A stack is right if each Python frame is on a line marked with the next one, and the native frames
+between them are the marked ones. There are no functions other than `<module>` and those below.
 
 usage: python_moving.py      (with python_known in the path; ends with its standard input)
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes functions, runs each for a few milliseconds and throws it away: their code objects share addresses.
+"""Creates functions, runs each for a few milliseconds and drops it: their code objects share addresses.
 
 Function `f<n>` is only ever called by `turn<n % 4>`, so a stack that shows another pair got its name from a code object
-that took the place of the one that ran.
+that reused the address of the one that ran.
 
 usage: python_reuse.py      (ends with its standard input)
 """
@@ -37,7 +37,7 @@ def main():
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     while True:
         scope = {}
-        # The same length each time, so that every part may land where the last one was.
+        # The same length each time, so that every part may land at the address of the previous one.
         n = n + 1 if n < 9999 else 1000
         exec(compile(SOURCE % n, "<made>", "exec"), scope)
         turns[n % 4](scope["f%d" % n])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Stays in `stay_N` of CPython 3.N, below `main`; starts others likewise, or turns into another.
+"""Stays in `stay_N` of CPython 3.N, below `main`; starts other interpreters likewise, or becomes another one.
 
 usage: python_versions.py                       stays until its standard input ends
        python_versions.py --spawn PROGRAM...    starts each of these interpreters with this program, then stays
        python_versions.py --exec PROGRAM FILE   stays until the first byte of the file is 1, then becomes this interpreter
                                                 with this program
-Prints {"ready": true, "pid"} once all that it started did. Runs on CPython 3.6 and later.
+Prints {"ready": true, "pid"} once all started processes have. Runs on CPython 3.6 and later.
 """
 import functools
 import json
@@ -25,7 +25,7 @@ def stay_%d(until, now):
 
 
 def environment():
-    # Where the libraries of this interpreter are is of no use to another.
+    # The library paths of this interpreter are wrong for another one.
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
 
 
@@ -46,7 +46,7 @@ def main():
     if mode == "--exec":
         with open(programs[1], "rb") as file:
             flag = mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ)
-        # No function in Python, which would be a frame.
+        # Not a Python function, which would be a frame.
         stay(1, functools.partial(operator.getitem, flag, 0))
         os.execve(programs[0], [programs[0], __file__], environment())
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()

@@ -1,7 +1,7 @@
-"""Ranks of a distributed job, of which one never comes to the collective that the others wait in.
+"""Ranks of a distributed job, one of which never reaches the collective that the others wait in.
 
-`ranks.py LATE`: starts four ranks as `torchrun` does, by their environment. Rank LATE waits for its data, the others for
-each other, all for the process that started them, and end with it. Prints `ready` when all of them are there.
+`ranks.py LATE`: starts four ranks as `torchrun` does, through their environment. Rank LATE waits for its data, the
+others wait for each other; all end with the process that started them. Prints `ready` once all of them wait.
 """
 
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Python above the C code of its own library, on two threads, with system calls: a profile with frames of every kind.
 
-Needs nothing but Python. Runs for the seconds that its first argument gives.
+Needs only Python. Runs for the number of seconds in its first argument.
 """
 import hashlib
 import json

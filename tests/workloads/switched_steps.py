@@ -1,6 +1,6 @@
-"""Steps with 300 calls of a library's function each, for as long as a probe is on its `train_step`: `switched_steps.py LIBRARY`.
+"""Steps of 300 calls of a library function, for as long as a probe is on its `train_step`: `switched_steps.py LIBRARY`.
 
-Prints the median step, from end to end and by its own clock, without and with a probe on the function that it calls.
+Prints the median duration of a step, by its own clock, without and with a probe on the function that it calls.
 """
 
 import ctypes
@@ -9,14 +9,14 @@ import sys
 import time
 
 CALLS = 300
-# Bytes of the shortest of the functions: another one follows.
+# Bytes of the shortest of these functions: another one follows it.
 SHORTEST = 6
 
 library = ctypes.CDLL(sys.argv[1])
 
 
 class Watched:
-    """A function, and its code as the file has it: a probe may be faster than this program."""
+    """A function, and its code as in its file: the probe may be placed before this program looks."""
 
     def __init__(self, function):
         self.at = ctypes.cast(function, ctypes.c_void_p).value
@@ -55,7 +55,7 @@ while step.has_probe() and go_on():
         library.cuProfilerStart()
     library.train_step()
     now, has_probe = time.monotonic_ns(), called.has_probe()
-    # Those in which it came or went belong to neither.
+    # Steps during which the probe was placed or removed count as neither.
     if before and has_probe == had_probe:
         took[has_probe].append(now - before)
     before, had_probe = now, has_probe

@@ -1,8 +1,8 @@
-"""Backward passes of every kind, with the program's own word on which line made each step: `torch_backward.py FILE STEPS`.
+"""Backward passes of every kind, with the program's account of each node's line: `torch_backward.py FILE STEPS`.
 
-Says `ready`, waits for a line on its standard input, runs so many training steps, writes to FILE what it saw, and says
+Prints `ready`, waits for a line on its standard input, runs STEPS training steps, writes its account to FILE, prints
 `done`. A line of FILE is a count and a chain of `file:line`, outermost first: the Python stack (by torch's anomaly mode)
-of the operator that made a step of the backward pass, and how often such a step ran.
+of the operator that created an autograd node, and how often such a node ran.
 """
 
 import collections
@@ -21,7 +21,7 @@ FRAME = re.compile(r'File "(.*)", line (\d+), in ')
 
 
 def note(root, times=1):
-    """Notes every step that a backward pass from `root` will run."""
+    """Records every node that a backward pass from `root` will run."""
     todo, met = [root], set()
     while todo:
         node = todo.pop()
@@ -50,7 +50,7 @@ class Square(torch.autograd.Function):
 
 
 class Again(torch.autograd.Function):
-    """Runs its part a second time in the backward pass, as checkpoints do."""
+    """Runs its part again in the backward pass, like checkpoints."""
 
     @staticmethod
     def forward(ctx, x):

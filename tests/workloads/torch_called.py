@@ -1,7 +1,7 @@
-"""Calls operators of a library that looks like PyTorch's, from Python functions of a known shape: `torch_called.py LIBRARY`.
+"""Calls operators of a look-alike of PyTorch's library, from known Python functions: `torch_called.py LIBRARY`.
 
-From a method that C calls, and from a function that an operator calls; a thread of the library's own runs operators besides.
-Says `ready`, and goes on until it is killed.
+From a method that C calls, and from a function that an operator calls; a thread of the library runs operators, too.
+Prints `ready`, and continues until killed.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ class Layer:
     def __init__(self, inner):
         self.inner = inner
 
-    # C calls it for whoever calls the object, in an evaluation of its own.
+    # C calls this method when the object is called, in a separate evaluation.
     def __call__(self):
         self.inner()
 

@@ -1,11 +1,11 @@
 """Training loops with one defect each, and their twins without it: `torch_cases.py FOLDER`.
 
-Waits for a line on its input, then runs each loop below `defect` and below `twin`, one after the other; says `done`
-behind the last. Files go to FOLDER. Many workers go on until somebody makes a file `workers-seen` there: on a busy
-machine each of their processes may be known only seconds after it began.
+Waits for a line on its input, then runs each loop below `defect` and below `twin`, one after the other; prints `done`
+after the last. Files go to FOLDER. The loop with many workers continues until a file `workers-seen` exists there: on a
+busy machine the profiler may see each worker process only seconds after its start.
 
-Because: a rule must fire on the defect, at its line, and on nothing in the twin (tests/tests/torch/defects.rs). Loops end
-by the CPU time that they took, so that a busy machine takes as many samples of them.
+Because: a rule must fire on the defect, at its line, and not in the twin (tests/tests/torch/defects.rs). Loops end
+after a fixed CPU time, so that a busy machine takes the same number of samples.
 """
 
 import os
@@ -19,14 +19,14 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 
 FOLDER = sys.argv[1]
-# Of the thread that trains: at 499 Hz some hundred samples.
+# CPU time of the training thread: some hundred samples at 499 Hz.
 CPU_SECONDS = 1.5
-# With a batch: a worker needs far less time for one.
+# Steps with a batch: a worker needs far less time for a batch than a step takes.
 STEPS = 100
 
 
 class Made(Dataset):
-    """Samples that take so long to read; one of them may never come."""
+    """Samples that take this long to read; one of them may never arrive."""
 
     def __init__(self, seconds, stuck=None):
         self.seconds = seconds
@@ -59,7 +59,7 @@ def fused(parameters):
 
 
 def share():
-    """Whether a loop, from now on, has had its share: a function that says it."""
+    """A function that says whether a loop, from now on, has used its share of CPU time."""
     end = time.thread_time() + CPU_SECONDS
     return lambda: time.thread_time() >= end
 
@@ -70,7 +70,7 @@ def batch():
 
 def slow_loader(defect):
     trainer = Trainer(fused)
-    # Two seconds for a batch, where the steps with one take a quarter: slower than these are on a busy machine, too.
+    # Two seconds per batch, where the steps with one take a quarter: slower than the steps on a busy machine, too.
     loader = DataLoader(Made(0.03 if defect else 0), batch_size=64, num_workers=1, prefetch_factor=4)
     enough = share()
     for images, labels in loader:  # line: slow_loader
@@ -83,7 +83,7 @@ def slow_loader(defect):
 def many_workers(defect):
     trainer = Trainer(fused)
     workers = 4 * os.cpu_count() if defect else 1
-    # Each of many makes some fifteen batches in that time.
+    # Each of many workers makes about fifteen batches in that time.
     steps = STEPS // 5 if defect else STEPS
     loader = DataLoader(Made(0), batch_size=64, num_workers=workers, prefetch_factor=4)
     enough = share()
@@ -105,7 +105,7 @@ def stuck_worker(defect):
             if not defect and enough():
                 break
     except RuntimeError:
-        # The loader gave its worker up.
+        # The loader gave up its worker.
         pass
 
 
@@ -149,7 +149,7 @@ def twin(case):
 
 
 def main():
-    # What an optimizer imports when the first is made is of no loop.
+    # The imports of the first optimizer belong to no loop.
     Trainer(fused)
     print("ready", os.getpid(), flush=True)
     sys.stdin.readline()

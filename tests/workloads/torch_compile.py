@@ -1,6 +1,6 @@
 """A network compiled by torch.compile, trained until killed: `torch_compile.py`.
 
-The lines that tests ask for end in a comment with their name. Says `ready` when it is compiled.
+The lines that tests look for end in a comment with their name. Prints `ready` once it is compiled.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A small training loop on the CPU with torch: forward, backward, optimizer step, until killed.
 
-Owns: nothing but calls into torch. Because: libtorch_cpu has 2.7 million unwind rows, realigned stacks in its vector
+Owns: only calls into torch. Because: libtorch_cpu has 2.7 million unwind rows, realigned stacks in its vector
 kernels, worker threads, and Python frames both above and below native ones (autograd).
 """
 
@@ -47,7 +47,7 @@ def step(model, optimizer, x, y):
 
 
 def main():
-    """Train for ever on one batch."""
+    """Train forever on one batch."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[Block(128) for _ in range(4)])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

@@ -1,7 +1,7 @@
-"""A model whose time goes where nobody wrote a line: rows of a large table are picked by `table[words]`, which is cheap; the
-gradient of that adds them up again, which is not.
+"""A model whose time goes to code without a Python line: `table[words]` picks rows of a large table, which is cheap;
+its gradient adds them up again, which is not.
 
-Prints `ready PID` and trains until it is killed. There to see the backward pass below the line that it belongs to.
+Prints `ready PID` and trains until killed. It shows the backward pass below the line that it belongs to.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A training loop that keeps the loss of every step, and with it what the backward pass would need: until killed.
+"""A training loop that keeps the loss of every step, and with it the data for its backward pass, until killed.
 
 Because: this is the usual way in which memory grows in PyTorch (docs/memory-grows.md). With the word `number` it keeps
-numbers, and does not grow. Says `ready` before its first step.
+numbers, and does not grow. Prints `ready` before its first step.
 """
 
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a model of nested modules, and says which of them are called by which, in PyTorch's own words.
+"""Trains a model of nested modules, and writes which module calls which, in PyTorch's terms.
 
-Writes a chain per line to FILE, outermost first, parts separated by `;`: `Net` for the outermost module, `Net.PATH (CLASS)`
-with the names of `named_modules`, `(CLASS)` for modules that are in no other and have none in them. Then prints `ready`
-and trains until it is killed.
+Writes one chain per line to FILE, outermost first, separated by `;`: `Net` for the outermost module, `Net.PATH (CLASS)`
+with the names of `named_modules`, `(CLASS)` for modules that are in no other and contain none. Then prints `ready` and
+trains until killed.
 
 usage: torch_layers.py FILE
 """
@@ -43,7 +43,7 @@ class Net(nn.Module):
 
 
 def chains(net, loss, step):
-    """What calls what, as hooks see it."""
+    """Which module calls which, as seen by hooks."""
     paths = {id(module): path for path, module in net.named_modules()}
     seen, running = [], []
 

@@ -1,8 +1,8 @@
-"""Trains with batches from two worker processes, evaluates and saves now and then: `torch_loading.py RECORD [METHOD]`, until
-killed. METHOD is how the workers are started (`fork`, `spawn`, `forkserver`).
+"""Trains with batches from two worker processes, evaluates and saves now and then: `torch_loading.py RECORD [METHOD]`,
+until killed. METHOD is the start method of the workers (`fork`, `spawn`, `forkserver`).
 
-Every 20 steps it writes to RECORD how many nanoseconds of its main thread's CPU time each part took so far; a worker that starts
-writes its process id into a file beside it.
+Every 20 steps it writes to RECORD the nanoseconds of main-thread CPU time that each part has used so far; a starting
+worker writes its process id into a file beside it.
 """
 
 import json
@@ -56,7 +56,7 @@ def evaluate(x):
 def main():
     method = sys.argv[2] if len(sys.argv) > 2 else "fork"
     note = Note(sys.argv[1] + ".workers")
-    # Workers that are started anew are met as they start.
+    # Workers that are not forked are discovered as they start.
     if method != "fork":
         print("ready", flush=True)
     loader = torch.utils.data.DataLoader(

@@ -1,8 +1,8 @@
-"""Tensors of known sizes, with the program's and PyTorch's own word on them: `torch_memory.py TRACE LINES`.
+"""Tensors of known sizes, with the program's and PyTorch's own account of them: `torch_memory.py TRACE LINES`.
 
-Says `ready`, waits for a line on its standard input, trains a little under PyTorch's profiler, which notes each allocation
-and free, writes what that saw to TRACE, makes tensors at known lines, writes to LINES a line `file:line bytes` for each of
-these, and waits for another line. What PyTorch saw begins and ends with a tensor of a size that no other has.
+Prints `ready`, waits for a line on its standard input, trains a little under PyTorch's profiler, which records each
+allocation and free, writes that to TRACE, allocates tensors at known lines, writes to LINES a line `file:line bytes`
+for each of them, and waits for another line. The account of PyTorch begins and ends with a tensor of a unique size.
 """
 
 import collections
@@ -18,7 +18,7 @@ said = collections.Counter()
 
 
 def note(tensor):
-    """Notes what the caller's line has just allocated."""
+    """Records the allocation of the caller's line."""
     frame = sys._getframe(1)
     said[f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"] += tensor.untyped_storage().nbytes()
     return tensor

@@ -1,4 +1,4 @@
-"""Names its parts for NVTX, through PyTorch: `torch_nvtx.py STEPS`. Then it sleeps until it is killed."""
+"""Names its parts for NVTX, through PyTorch: `torch_nvtx.py STEPS`. Then it sleeps until killed."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Two functions whose operators run in parallel regions of two threads. Says "ready", then works until it is killed."""
+"""Two functions whose operators run in parallel regions of two threads. Prints "ready", then works until killed."""
 import torch
 
 torch.set_num_threads(2)

@@ -1,6 +1,6 @@
-"""A training that waits for its data: samples are made in the process that trains, one after the other. Until killed.
+"""A training loop that waits for its data: the training process makes the samples, one after the other. Until killed.
 
-Because: this is what a DataLoader does by default (docs/training-is-slow.md). Says `ready` before its first
+Because: this is what a DataLoader does by default (docs/training-is-slow.md). Prints `ready` before its first
 step.
 """
 

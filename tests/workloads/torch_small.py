@@ -1,7 +1,7 @@
-"""A training loop of small operators on the CPU with torch, step by step as it is reported.
+"""A training loop of small operators on the CPU with torch, stepped by commands.
 
-Prints `ready PID`, then answers each line of its standard input with the nanoseconds of CPU time that one step took: `run N`
-takes N steps, `profile N` takes them under torch's own profiler. There to see what an operator costs when it is watched.
+Prints `ready PID`, then answers each line of its standard input with the nanoseconds of CPU time that one step took:
+`run N` runs N steps, `profile N` runs them under torch's own profiler. It measures the cost of a watched operator.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""A training loop that is counted: `torch_starts.py SAID STEPS`.
+"""A training loop with a known count of operators: `torch_starts.py SAID STEPS`.
 
-Writes to the file SAID what one step is made of, as torch itself reports; then says `ready`, waits for a line on its standard
-input, takes STEPS steps, says `done`, and waits for another line. What is written: `chain COUNT NAMES` for the operators within
-operators that its profiler recorded, outermost first; `tensors COUNT OPERATOR TENSORS` for those in PROBED; and
-`flops COUNT OPERATOR` as its counter of operations has them.
+Writes to the file SAID the operators of one step, as torch itself reports them; then prints `ready`, waits for a line
+on standard input, runs STEPS steps, prints `done`, and waits for another line. The file has `chain COUNT NAMES` for the
+nested operators that torch's profiler recorded, outermost first; `tensors COUNT OPERATOR TENSORS` for those in PROBED;
+and `flops COUNT OPERATOR` from torch's counter of operations.
 """
 
 import sys
@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 torch.manual_seed(0)
 torch.set_num_threads(1)
 
-# Operators, and which of their arguments are reported: tensors, optional tensors and lists of them.
+# Operators, and those of their arguments that are reported: tensors, optional tensors and lists of them.
 PROBED = {
     "aten::addmm": (0, 1, 2),
     "aten::mm": (0, 1),
@@ -34,7 +34,7 @@ PROBED = {
     "aten::stack": (0,),
     "aten::cat": (0,),
 }
-# Of how many dimensions the strides are reported, where it is not of all.
+# Number of dimensions whose strides are reported, if not all.
 STRIDES = {
     "aten::linear": (3, 2, 1),
     "aten::convolution": (0, 0),
@@ -80,7 +80,7 @@ def step():
     with torch.no_grad():
         torch.baddbmm(torch.bmm(batch, batch.mT), batch, batch.mT)
         torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
-        # Contiguous, transposed, every other column, the same row again and again, channels last, without a bias.
+        # Contiguous, transposed, every other column, a repeated row, channels last, without a bias.
         torch.mm(wide, wide.t())
         torch.mm(wide[:, ::2], wide[:5])
         torch.nn.functional.gelu(wide[0].expand(4, 10))
@@ -93,7 +93,7 @@ def step():
 
 
 def layout(one, reported):
-    """How the elements of a tensor lie, as torch itself takes it; `reported` are the dimensions of which that is asked."""
+    """Memory layout of a tensor, as torch itself sees it; unknown with more than `reported` dimensions."""
     if one.dim() > reported:
         return " (strides ?)"
     if one.is_contiguous():
@@ -158,13 +158,13 @@ with open(sys.argv[1], "w") as said:
     said.writelines(f"tensors {count} {shape}\n" for shape, count in shapes.items())
     for operator, count in counter.get_flop_counts()["Global"].items():
         said.write(f"flops {count} {str(operator).replace('aten.', 'aten::')}\n")
-# What the profiler leaves behind is met.
+# Absorbs the leftovers of the profiler.
 step()
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(int(sys.argv[2])):
     step()
-    # Whoever reads along is not overrun.
+    # Do not overrun the profiler.
     time.sleep(0.02)
 print("done", flush=True)
 sys.stdin.readline()

@@ -1,7 +1,7 @@
 """Trains with a data loader and names its own parts: `torch_steps.py RECORD STEPS`.
 
-For each of STEPS steps writes one line to RECORD: how long it took from the end of the optimizer's step before to the end of its
-own, and how long its range `work` took, in nanoseconds. Then it sleeps until it is killed.
+For each of STEPS steps it writes one line to RECORD, in nanoseconds: the time from the end of the previous optimizer
+step to the end of its own, and the duration of its range `work`. Then it sleeps until killed.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """A training loop with convolutions, layers, an embedding and an autograd function of its own: `torch_train.py CHAINS`.
 
-Writes every chain of operators that torch's own profiler saw in three steps to the file CHAINS, one line each, outermost
-first; then says `ready` and trains until it is killed.
+Writes every chain of operators that torch's own profiler saw in three steps to the file CHAINS, one per line, outermost
+first; then prints `ready` and trains until killed.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""A kernel that is written for Triton, compiled by Triton and launched by it, through whatever driver the process has.
+"""A kernel written for Triton, compiled and launched by Triton, through the driver of the process.
 
-Owns: a program of Triton without PyTorch: memory and context by the driver's own functions. Because: what Triton compiles, keeps
-and launches is then Triton's own, on a machine without a device too, where the driver's library is the simulated one. Does
-not: compute anything there.
+Owns: a Triton program without PyTorch: memory and context by the driver's own functions. Because: Triton's compilation,
+cache and launch are then real, even on a machine without a device, if the driver's library is the simulated one. Does
+not: compute anything in that case.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ def scale_shift(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # line: kernel
 
 
 class Memory:
-    """As much of a tensor as a launch needs."""
+    """The part of a tensor that a launch needs."""
 
     dtype = "float32"
 
@@ -40,7 +40,7 @@ class Memory:
 
 
 class Driver(nvidia.CudaDriver):
-    """Triton's own, but for what it asks PyTorch."""
+    """Triton's own driver, except for its queries of PyTorch."""
 
     def __init__(self):
         self.utils = nvidia.CudaUtils()

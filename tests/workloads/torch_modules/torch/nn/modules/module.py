@@ -1,4 +1,4 @@
-"""What calls a module in PyTorch, as far as it can be seen from outside: names of functions, the closure, `_modules`."""
+"""How PyTorch calls a module, as far as it is visible from outside: names of functions, the closure, `_modules`."""
 import sys
 
 
@@ -11,7 +11,7 @@ class Module:
 
     def __setattr__(self, name, value):
         if isinstance(value, Module):
-            # As PyTorch does, which makes a dictionary of what may have been kept without one.
+            # Like PyTorch, for modules that were pickled without the dictionary.
             modules = self.__dict__.get("_modules")
             modules[name] = value
         else:
