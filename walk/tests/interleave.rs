@@ -314,7 +314,7 @@ fn a_frame_pointer_among_rows_must_prove_itself() {
     let check = |input: &str, at: u64, saved: u64, caller: u64, expect: &str| {
         let mut made = world(&[]);
         made.rules.insert(TEXT, Rule::default());
-        // Also steps by the frame pointer: on aarch64 the previous step leaves the stack pointer unknown.
+        // The row of the caller uses the frame pointer, too: on aarch64 the first step leaves sp unknown.
         made.rules.insert(TEXT + 0x100, ONE_WORD);
         made.rules.insert(TEXT + 0x310, Rule { cfa: rule_kind::FP, cfa_offset: 16, ..ONE_WORD });
         made.frame_pointer = at;
