@@ -11,14 +11,14 @@ reasons! {
     /// How a native walk ended.
     pub enum WalkEnd: u8 {
         Complete = 0, "complete", "the walk reached the start of the thread", class Normal;
-        NotWalked = 1, "not-walked", "no user stack was asked for", class Normal;
+        NotWalked = 1, "not-walked", "user stacks were not requested", class Normal;
         NoUserStack = 2, "no-user-stack", "a kernel thread has no user stack", class Normal;
         UnknownProcess = 3, "unknown-process", "the process has no unwind data loaded yet",
-            helps "usual in the first moments after an attach, an exec or a `dlopen`: the unknown address asks for a new look at the mappings";
+            helps "usual in the first moments after an attach, an exec or a `dlopen`: the unknown address triggers another scan of the mappings";
         NoMapping = 4, "no-mapping", "the PC is in no known executable mapping",
             helps "the stack is damaged, or the mapping is gone";
         NoTable = 5, "no-table", "the mapping has no unwind table loaded (yet)",
-            helps "usual in the first moments after an attach, an exec or a `dlopen`: the unknown address asks for a new look at the mappings";
+            helps "usual in the first moments after an attach, an exec or a `dlopen`: the unknown address triggers another scan of the mappings";
         NoRow = 6, "no-row", "the unwind table has no row for this PC",
             helps "hand-written assembler without CFI, or code made at run time";
         UnsupportedRule = 7, "unsupported-rule", "the unwind row has a form that is not supported", page "unwinding.md";
@@ -26,19 +26,19 @@ reasons! {
         StackUnreadable = 9, "stack-unreadable", "a stack address could not be read",
             helps "the stack memory was paged out, or the stack pointer is wrong";
         StackNotGrowing = 10, "stack-not-growing", "the next frame is not above this one",
-            helps "the walk would be nonsense: the stack is damaged, or a row is wrong";
+            helps "any further frame would be wrong: the stack is damaged, or a row is wrong";
         TooManyFrames = 11, "too-many-frames", "the stack has more frames than are recorded",
             helps "the innermost are kept";
         NoRegisters = 12, "no-registers", "the user registers could not be read";
         CompatMode = 13, "compat-mode", "32-bit code is not walked";
         FramePointerEnd = 14, "frame-pointer-end", "a frame-pointer chain without unwind rows ended here";
-        NullPc = 15, "null-pc", "the return address is zero though the row promised one",
-            helps "the walk would be nonsense: the stack is damaged, or a row is wrong";
+        NullPc = 15, "null-pc", "the return address is zero, although the row has a rule for it",
+            helps "any further frame would be wrong: the stack is damaged, or a row is wrong";
         TableCorrupt = 16, "table-corrupt", "an index in the unwind tables is out of range",
             helps "a bug, please report it";
-        LeftOut = 17, "native-left-out", "native frames between Python frames are left out, as asked: operators among them are not reported";
-        NoOtherStack = 18, "no-other-stack", "what a function kept that changed stacks leads to no stack",
-            helps "the function was just changing stacks, or its frame is damaged";
+        LeftOut = 17, "native-left-out", "native frames between Python frames are omitted, as requested; operators among them are not reported";
+        NoOtherStack = 18, "no-other-stack", "a function switched stacks, and the stack pointer that it saved leads to no stack",
+            helps "the function was in the middle of switching stacks, or its frame is damaged";
     }
 }
 
@@ -48,15 +48,15 @@ reasons! {
     pub enum PythonEnd: u8 {
         Complete = 0, "python-complete", "every interpreter frame met was walked to its entry", class Normal, page "loss.md";
         NotPython = 1, "not-python", "the process has no interpreter that is known", class Normal, page "loss.md";
-        NotWalked = 2, "python-not-walked", "Python frames were not asked for", class Normal, page "loss.md";
+        NotWalked = 2, "python-not-walked", "Python frames were not requested", class Normal, page "loss.md";
         NoThreadState = 3, "python-no-thread-state", "the thread has no Python thread state";
         ThreadStateMismatch = 4, "python-thread-state-mismatch", "the thread state belongs to another thread";
         Unreadable = 5, "python-unreadable", "an interpreter structure could not be read";
         TooManyFrames = 6, "python-too-many-frames", "the Python stack has more frames than are recorded";
         ChainShort = 7, "python-chain-short", "there are more native evaluation frames than Python entry frames";
         ChainLong = 8, "python-chain-long", "Python frames remained after the last native evaluation frame";
-        NoEvalFrame = 9, "python-no-eval-frame", "the native walk met no evaluation frame though the thread has Python frames";
-        Torn = 10, "python-torn", "the interpreter was just changing its chain of frames";
+        NoEvalFrame = 9, "python-no-eval-frame", "the native walk met no evaluation frame, although the thread has Python frames";
+        Torn = 10, "python-torn", "the interpreter was in the middle of changing its chain of frames";
         OtherState = 11, "python-other-state", "an evaluation frame runs for another thread state, as sub-interpreters have";
     }
 }
@@ -66,7 +66,7 @@ reasons! {
     /// How a kernel walk ended.
     pub enum KernelEnd: u8 {
         Complete = 0, "kernel-complete", "the kernel stack was recorded, or the CPU was in user mode", class Normal;
-        NotWalked = 1, "kernel-not-walked", "kernel frames were not asked for", class Normal;
+        NotWalked = 1, "kernel-not-walked", "kernel frames were not requested", class Normal;
         Failed = 2, "kernel-stack-failed", "the kernel gave no stack";
         Truncated = 3, "kernel-stack-truncated", "the kernel stack has more frames than are recorded";
     }

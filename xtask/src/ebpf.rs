@@ -153,6 +153,8 @@ fn build(linker: &Path, arch: &str) -> Result<Vec<u8>> {
         // One folder for both: host code, such as macros, is the same.
         .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf"))
         .env("PATH", path)
+        // An incremental build splits the code differently: the object would depend on who builds it.
+        .env("CARGO_INCREMENTAL", "0")
         // The surrounding cargo's flags and wrappers are for the host, not for the kernel.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
