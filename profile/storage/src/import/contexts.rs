@@ -4,13 +4,19 @@
 //! its events say: both come from one parse. Does not: parse anything.
 //!
 //! Host operations that lie within each other on a thread are a stack; what one does not spend in others is its wall
-//! time. Work on a device hangs below the call that launched it: kernels with their time, their number and the delay
-//! from the launch, copies and fills with their time and bytes. Without a launch it hangs below a node that says so.
+//! time. A range or a training step begins within the function that begins it and outlives that: what is left of the
+//! function is within the range, and what is left of the function that ends it follows it.
+//!
+//! Work on a device hangs below the call that launched it: kernels with their time, their number and the delay from the
+//! launch, copies and fills with their time and bytes. Without a launch it hangs below a node that says so.
 //! Synchronizations on device rows are no time at all: the calls that wait have theirs. Operations of unknown kinds
 //! belong to no thread and enter no sum: they are counted.
 //!
 //! When only a part of the time is selected, each event counts with its share inside that part. A launch from before
 //! that part is a context all the same: its work may be in it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
@@ -29,6 +35,12 @@ use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
 
 /// Maximum nesting of operations.
 const DEPTH_MAX: usize = 16 * 1024;
+/// By how much an end may exceed that of the enclosing operation and still be rounded: most writers round to
+/// microseconds.
+const ROUNDED_NS: u64 = 1000;
+/// Maximum parts for each operation of a thread: a range that a program enters in Python has about ten functions at
+/// its ends, and is surrounded by more operations than that.
+const PARTS_MAX: usize = 4;
 
 /// A part of a trace by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,15 +100,55 @@ struct Builder<'a> {
     allocations: Vec<(MemoryEvent, NodeId)>,
 }
 
-/// An open operation.
+/// An open operation, or the open part of one.
 struct OpenOp {
     node: NodeId,
+    id: Id<HostOp>,
     op: HostOp,
+    begin: TraceTime,
     end: u64,
+    /// Whether a part of it follows the range that ends here.
+    goes_on: bool,
     /// Time in nested operations.
     inner: u64,
     /// Time in nested ranges.
     ranges: u64,
+}
+
+impl OpenOp {
+    fn is_range(&self) -> bool {
+        is_range(self.op.kind)
+    }
+}
+
+/// A part of an operation: begin, end (the longer one first), and which.
+type OpPart = (u64, Reverse<u64>, u32);
+
+/// The operations of a thread that are open at a time.
+struct OpenOps {
+    /// Below what they all are.
+    root: NodeId,
+    open: Vec<OpenOp>,
+    /// Parts of operations that come later.
+    later: BinaryHeap<Reverse<OpPart>>,
+    /// How many more there may be: ranges that overlap in turn would part each function again and again.
+    parts_left: usize,
+}
+
+impl OpenOps {
+    fn part(&mut self, part: OpPart) {
+        self.parts_left -= 1;
+        self.later.push(Reverse(part));
+    }
+}
+
+fn is_range(kind: HostKind) -> bool {
+    matches!(kind, HostKind::Annotation | HostKind::Step)
+}
+
+/// A call has one length and one place; a range has one length.
+fn can_be_parted(kind: HostKind) -> bool {
+    !kind.is_call() && !is_range(kind)
 }
 
 impl Builder<'_> {
@@ -128,42 +180,92 @@ impl Builder<'_> {
         }
         let root = self.process(thread);
         let mut memory = memory.iter().peekable();
-        let mut open: Vec<OpenOp> = Vec::new();
+        let parts_left = ops.len().saturating_mul(PARTS_MAX);
+        let mut ops_open = OpenOps { root, open: Vec::new(), later: BinaryHeap::new(), parts_left };
         for id in ops {
             let counts = |op: &HostOp| {
                 op.kind != HostKind::UnknownCategory && op.end() >= first && op.begin < self.part.to
             };
             let known = self.trace.host.get(*id).filter(counts);
             let Some(op) = known else { continue };
-            let begin = op.begin.as_nanos();
             while let Some(event) = memory.next_if(|event| event.at < op.begin) {
-                self.allocation(root, &mut open, event);
+                self.allocation(&mut ops_open, event);
             }
-            self.close_until(&mut open, begin);
-            let mut end = op.end().as_nanos();
-            if let Some(above) = open.last_mut() {
-                // Rounded times may exceed the enclosing operation by a nanosecond.
-                end = end.min(above.end);
-                let inner = self.part.of(op.begin, TraceTime::from_nanos(end)).unwrap_or(0);
-                above.inner = above.inner.saturating_add(inner);
-            }
-            if open.len() >= DEPTH_MAX {
-                continue;
-            }
-            let frame = self.frame(&op);
-            let frame = self.profile.frame(frame);
-            let above = open.last().map_or(root, |above| above.node);
-            let is_root = self.profile.tree.node(root).frame == frame;
-            let node = if is_root { above } else { self.profile.tree.child(above, frame) };
-            if op.kind.is_call() {
-                self.launches.insert(*id, (node, begin));
-            }
-            open.push(OpenOp { node, op, end, inner: 0, ranges: 0 });
+            let begin = op.begin.as_nanos();
+            self.later_until(&mut ops_open, begin);
+            self.open(&mut ops_open, *id, op, begin, op.end().as_nanos());
         }
         for event in memory {
-            self.allocation(root, &mut open, event);
+            self.allocation(&mut ops_open, event);
         }
-        self.close_until(&mut open, u64::MAX);
+        self.later_until(&mut ops_open, u64::MAX);
+        self.close_until(&mut ops_open.open, u64::MAX);
+    }
+
+    /// Opens the parts of operations that begin up to a time.
+    fn later_until(&mut self, ops: &mut OpenOps, time: u64) {
+        while let Some(Reverse((begin, Reverse(end), number))) = ops.later.peek().copied() {
+            if begin > time {
+                break;
+            }
+            ops.later.pop();
+            let id = Id::from_number(number);
+            if let Some(op) = self.trace.host.get(id) {
+                self.open(ops, id, op, begin, end);
+            }
+        }
+    }
+
+    /// Opens an operation, or the part of one between two times.
+    fn open(&mut self, ops: &mut OpenOps, id: Id<HostOp>, op: HostOp, begin: u64, mut end: u64) {
+        self.close_until(&mut ops.open, begin);
+        let mut goes_on = false;
+        if is_range(op.kind) {
+            self.close_outlived(ops, begin, end);
+        }
+        if let Some(above) = ops.open.last_mut() {
+            let (range_end, whole_end) = (above.end, end);
+            end = end.min(above.end);
+            let inner = self.part.of(TraceTime::from_nanos(begin), TraceTime::from_nanos(end));
+            above.inner = above.inner.saturating_add(inner.unwrap_or(0));
+            let is_range_end = above.is_range() || above.goes_on;
+            let outlives = is_range_end && whole_end > range_end.saturating_add(ROUNDED_NS);
+            goes_on = outlives && can_be_parted(op.kind) && ops.parts_left > 0;
+            if goes_on {
+                ops.part((range_end, Reverse(whole_end), id.number()));
+            }
+        }
+        if ops.open.len() >= DEPTH_MAX {
+            return;
+        }
+        let frame = self.frame(&op);
+        let frame = self.profile.frame(frame);
+        let above = ops.open.last().map_or(ops.root, |above| above.node);
+        let is_root = self.profile.tree.node(ops.root).frame == frame;
+        let node = if is_root { above } else { self.profile.tree.child(above, frame) };
+        if op.kind.is_call() {
+            self.launches.insert(id, (node, begin));
+        }
+        let begin = TraceTime::from_nanos(begin);
+        ops.open.push(OpenOp { node, id, op, begin, end, goes_on, inner: 0, ranges: 0 });
+    }
+
+    /// Closes the operations that a range begins in and outlives: what is left of them is within the range.
+    fn close_outlived(&mut self, ops: &mut OpenOps, begin: u64, end: u64) {
+        let outlived =
+            |above: &mut OpenOp| can_be_parted(above.op.kind) && end > above.end.saturating_add(ROUNDED_NS);
+        while ops.parts_left > 0
+            && let Some(mut closed) = ops.open.pop_if(outlived)
+        {
+            ops.part((begin, Reverse(closed.end), closed.id.number()));
+            let left = self.part.of(TraceTime::from_nanos(begin), TraceTime::from_nanos(closed.end));
+            closed.end = begin;
+            let ranges = self.close(&closed);
+            if let Some(above) = ops.open.last_mut() {
+                above.inner = above.inner.saturating_sub(left.unwrap_or(0));
+                above.ranges = above.ranges.saturating_add(ranges);
+            }
+        }
     }
 
     fn close_until(&mut self, open: &mut Vec<OpenOp>, time: u64) {
@@ -177,7 +279,7 @@ impl Builder<'_> {
 
     /// Adds the time of an operation. Returns its time in ranges.
     fn close(&mut self, closed: &OpenOp) -> u64 {
-        let Some(length) = self.part.of(closed.op.begin, TraceTime::from_nanos(closed.end)) else {
+        let Some(length) = self.part.of(closed.begin, TraceTime::from_nanos(closed.end)) else {
             return closed.ranges;
         };
         let tree = &mut self.profile.tree;
@@ -198,7 +300,7 @@ impl Builder<'_> {
             HostKind::Annotation | HostKind::Step => {
                 tree.add(closed.node, Metric::RangeTime, length.saturating_sub(closed.ranges));
                 // A truncated step is not a short one.
-                let is_whole = length == closed.end - closed.op.begin.as_nanos();
+                let is_whole = length == closed.end - closed.begin.as_nanos();
                 if closed.op.kind == HostKind::Step && is_whole {
                     tree.add(closed.node, Metric::StepTime, length);
                 }
@@ -209,9 +311,10 @@ impl Builder<'_> {
     }
 
     /// Adds an allocation or a free to its enclosing operation.
-    fn allocation(&mut self, root: NodeId, open: &mut Vec<OpenOp>, event: &MemoryEvent) {
-        self.close_until(open, event.at.as_nanos());
-        let node = open.last().map_or(root, |above| above.node);
+    fn allocation(&mut self, ops: &mut OpenOps, event: &MemoryEvent) {
+        self.later_until(ops, event.at.as_nanos());
+        self.close_until(&mut ops.open, event.at.as_nanos());
+        let node = ops.open.last().map_or(ops.root, |above| above.node);
         self.allocations.push((*event, node));
     }
 
@@ -328,3 +431,7 @@ impl Builder<'_> {
         self.profile.tree.child(above, frame)
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "export")]
+mod tests;

@@ -1,0 +1,79 @@
+use expect_test::expect;
+use proptest::prelude::*;
+
+use crate::import::read;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::text;
+
+/// A trace of one thread, from name, category, begin and length of its events, in microseconds.
+fn document(events: &[(&str, &str, u64, u64)]) -> String {
+    let event = |(name, category, ts, dur): &(&str, &str, u64, u64)| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":7,"tid":7,"ts":{}.5,"dur":{dur}}}"#,
+            ts + 1
+        )
+    };
+    let events: Vec<String> = events.iter().map(event).collect();
+    format!(r#"{{"schemaVersion":1,"traceEvents":[{}]}}"#, events.join(","))
+}
+
+#[test]
+fn a_range_outlives_the_functions_that_begin_and_end_it() {
+    let events = [
+        ("a.py(1): main", "python_function", 0, 1000),
+        ("p.py(2): step", "python_function", 100, 50),
+        ("p.py(3): __enter__", "python_function", 110, 20),
+        ("ProfilerStep#1", "user_annotation", 120, 500),
+        ("aten::mm", "cpu_op", 200, 100),
+        ("p.py(2): step", "python_function", 600, 40),
+        ("p.py(4): __exit__", "python_function", 610, 20),
+    ];
+    let imported = read(document(&events).as_bytes(), "x").unwrap();
+    expect![[r#"
+        all
+          process-7
+            a.py:main  wall-time=460000
+              [range] ProfilerStep  wall-time=350000 range-time=500000 step-time=500000
+                aten::mm  wall-time=100000
+                p.py:step  wall-time=30000/2[10000..20000]
+                  p.py:__enter__  wall-time=10000
+                  p.py:__exit__  wall-time=10000
+              p.py:step  wall-time=20000/2[10000..10000]
+                p.py:__enter__  wall-time=10000
+                p.py:__exit__  wall-time=10000
+    "#]]
+    .assert_eq(&text::tree(&imported.profile));
+}
+
+/// Length of the union of events.
+fn union(events: &[(&str, &str, u64, u64)]) -> u64 {
+    let mut spans: Vec<(u64, u64)> = events.iter().map(|(_, _, ts, dur)| (*ts, ts + dur)).collect();
+    spans.sort_unstable();
+    let (mut sum, mut until) = (0, 0);
+    for (begin, end) in spans {
+        sum += end.saturating_sub(begin.max(until));
+        until = until.max(end);
+    }
+    sum
+}
+
+proptest! {
+    #[test]
+    fn wall_time_within_one_function_is_that_of_its_thread(
+        inner in prop::collection::vec((0usize..4, 2u64..900, 2u64..900), 0..40),
+    ) {
+        let kinds = [
+            ("r", "user_annotation"),
+            ("ProfilerStep#1", "user_annotation"),
+            ("f.py(1): f", "python_function"),
+            ("aten::mm", "cpu_op"),
+        ];
+        let mut events = vec![("m.py(1): main", "python_function", 0, 1000)];
+        events.extend(inner.iter().map(|(kind, ts, dur)| {
+            let (name, category) = kinds[*kind];
+            (name, category, *ts, (*dur).min(1000 - ts))
+        }));
+        let imported = read(document(&events).as_bytes(), "x").unwrap();
+        prop_assert_eq!(imported.profile.tree.total(Metric::WallTime).sum, union(&events) * 1000);
+    }
+}
