@@ -14,18 +14,9 @@ use crate::import::{self, ImportError};
 use crate::store::{self, Recording, TracePart};
 
 /// Suffixes of trace files: a folder of them may contain other files, too.
-const NAMES: [&str; 10] = [
-    ".json",
-    ".json.gz",
-    ".xplane.pb",
-    ".xplane.pb.gz",
-    ".pftrace",
-    ".pftrace.gz",
-    ".perfetto-trace",
-    ".perfetto-trace.gz",
-    ".sqlite",
-    ".sqlite.gz",
-];
+const NAMES: [&str; 5] = [".json", ".xplane.pb", ".pftrace", ".perfetto-trace", ".sqlite"];
+/// Further suffixes of packed ones.
+const PACKED: [&str; 2] = [".gz", ".zst"];
 /// Maximum files of a folder: the largest jobs have tens of thousands of ranks, but nobody traces all of them.
 const FILES_MAX: usize = 4096;
 
@@ -150,11 +141,16 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
     Ok(all)
 }
 
+fn has_name_of_trace(name: &str) -> bool {
+    let unpacked = PACKED.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    NAMES.iter().any(|end| unpacked.ends_with(end))
+}
+
 fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path)?.take(16 * FILES_MAX) {
         let path = entry?.path();
-        if NAMES.iter().any(|end| name(&path).ends_with(end)) && path.is_file() {
+        if has_name_of_trace(&name(&path)) && path.is_file() {
             files.push(path);
         }
     }

@@ -10,6 +10,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+/// Argument of JAX's training steps (`StepTraceAnnotation`) with their number.
+pub(in crate::import) const STEP: &str = "step_num";
+
 /// A text that borrows if it can.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(in crate::import) struct Text<'b>(#[serde(borrow)] pub(in crate::import) Cow<'b, str>);
@@ -141,6 +144,8 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) group_size: NumberOrText<'b>,
     pub(in crate::import) elements_in: NumberOrText<'b>,
     pub(in crate::import) element: NumberOrText<'b>,
+    /// Number of a step, as JAX writes it.
+    pub(in crate::import) step: NumberOrText<'b>,
     // Only in our exports.
     pub(in crate::import) ordinal: NumberOrText<'b>,
     pub(in crate::import) kind: NumberOrText<'b>,
@@ -170,6 +175,7 @@ impl<'b> Arguments<'b> {
             "Group size" => &mut self.group_size,
             "In msg nelems" => &mut self.elements_in,
             "dtype" => &mut self.element,
+            STEP => &mut self.step,
             "Collective ordinal" => &mut self.ordinal,
             "deepctx kind" => &mut self.kind,
             "result code" => &mut self.result,

@@ -15,8 +15,8 @@
 //! | folded stacks | `frame;frame 12` | samples |
 //!
 //! Traces have events in time: [`traces`] keeps them, and [`read`] sums the same events by calling context. Any of
-//! the files may be gzipped. Content that is not understood is counted as a gap of the stage `decode`, and files are
-//! bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
+//! the files may be packed by gzip or zstd. Content that is not understood is counted as a gap of the stage `decode`,
+//! and files are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
 mod arguments;
 mod contexts;
@@ -25,6 +25,7 @@ mod folded;
 mod kineto;
 #[cfg(feature = "nsys")]
 mod nsys;
+mod packed;
 mod perf_script;
 mod perfetto;
 mod pprof;
@@ -34,11 +35,7 @@ mod trace_rows;
 mod words;
 mod xplane;
 
-use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, Read as _};
-
-use flate2::read::MultiGzDecoder;
 
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
@@ -50,6 +47,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
 use contexts::Part;
+use packed::{DecompressedBytes, plain};
 
 pub use events::{ProcessTraces, traces};
 
@@ -77,6 +75,9 @@ reasons! {
     const TABLE_DAMAGED = "table-damaged", "tables end at a damaged page: rows before it are there";
     const TOO_MANY_PROCESSES = "too-many-processes", "events of processes beyond the first 1024 were left out";
     const UNKNOWN_PACKET = "unknown-packet", "packets are of kinds that are not read";
+    const NOT_A_NUMBER = "not-a-number", "values are NaN or infinite, which JSON does not have: they were left out";
+    const ON_NO_THREAD = "on-no-thread",
+        "events are of kinds that lie on no thread, such as asynchronous ones, and were left out";
     const LOST_STATE = "lost-state", "events refer to names that were said before the file begins, or were lost";
     const UNKNOWN_CLOCK = "unknown-clock", "events have times of a clock that the file does not tie to its others";
     const END_WITHOUT_BEGIN = "end-without-begin", "ranges end that had not begun: the recording began within them";
@@ -279,42 +280,11 @@ pub fn profile_of_range(lanes: &EventLanes, from: Nanos, to: Nanos) -> Profile {
     profile
 }
 
-/// Decompressed bytes.
-struct DecompressedBytes<'a> {
-    bytes: Cow<'a, [u8]>,
-    /// The compressed file is truncated.
-    is_cut: bool,
-}
-
 /// Counts a truncated file, unless its reader noticed.
 fn count_cut(ledger: &mut Ledger) {
     if ledger.stage(Stage::Decode).gaps.count(CUT_SHORT.key) == 0 {
         ledger.gap(Stage::Decode, CUT_SHORT, 1);
     }
-}
-
-/// Decompresses gzipped bytes; others are returned unchanged.
-fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
-    const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        let as_it_is = || DecompressedBytes { bytes: Cow::Borrowed(bytes), is_cut: false };
-        return if bytes.len() > BYTES_MAX { Err(TOO_LARGE) } else { Ok(as_it_is()) };
-    }
-    let mut out = Vec::new();
-    let read = MultiGzDecoder::new(bytes).take(BYTES_MAX as u64 + 1).read_to_end(&mut out);
-    if out.len() > BYTES_MAX {
-        return Err(TOO_LARGE);
-    }
-    let is_cut = match read {
-        Ok(_) => false,
-        // Left by a killed process, or a full disk.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !out.is_empty() => true,
-        Err(error) => {
-            let because = format!("it begins like a gzip file, but cannot be decompressed: {error}");
-            return Err(ImportError::Unknown { because });
-        }
-    };
-    Ok(DecompressedBytes { bytes: Cow::Owned(out), is_cut })
 }
 
 /// First keys of traces in JSON.

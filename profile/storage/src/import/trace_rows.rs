@@ -67,7 +67,12 @@ pub(super) struct TraceRows {
 impl TraceRows {
     /// Counts a missing part.
     pub(super) fn gap(&mut self, reason: &'static Reason) {
-        self.trace.ledger.gap(Stage::Decode, reason, 1);
+        self.gaps(reason, 1);
+    }
+
+    /// Counts missing parts.
+    pub(super) fn gaps(&mut self, reason: &'static Reason, n: usize) {
+        self.trace.ledger.gap(Stage::Decode, reason, n as u64);
     }
 
     /// The trace. Our exports mark events of unknown categories themselves.
@@ -103,6 +108,8 @@ impl TraceRows {
             "cuda_sync" => self.sync(event),
             "gpu_user_annotation" => self.device_range(event),
             _ if !event.is_of_thread => self.host(event, Some(HostKind::UnknownCategory)),
+            // JAX numbers its steps in an argument.
+            "" if event.arguments.step.number().is_some() => self.host(event, Some(HostKind::Step)),
             category => self.host(event, host_kind(category, event.name)),
         };
         if added.is_none() {
@@ -114,12 +121,16 @@ impl TraceRows {
         let thread = self.trace.thread(event.process, event.thread);
         let arguments = event.arguments;
         let result = arguments.result.signed().and_then(|number| i32::try_from(number).ok());
+        let name = match arguments.step.number() {
+            Some(step) if kind == Some(HostKind::Step) => self.trace.text(&numbered(event.name, step)),
+            _ => self.trace.text(event.name),
+        };
         let op = HostOp {
             thread,
             kind: kind.unwrap_or(HostKind::UnknownCategory),
             begin: event.begin,
             duration: event.duration,
-            name: self.trace.text(event.name),
+            name,
             correlation: arguments.correlation.number().unwrap_or(0),
             status: result.map_or(Status::Unknown, Status::Returned),
             context: NodeId::ROOT,
@@ -277,6 +288,11 @@ impl TraceRows {
             self.gap(NOT_UNDERSTOOD);
         }
     }
+}
+
+/// Name of a training step with its number, as in PyTorch's traces (`ProfilerStep#3`).
+pub(super) fn numbered(name: &str, step: u64) -> String {
+    format!("{name}#{step}")
 }
 
 fn small(number: Option<u64>) -> Option<u32> {

@@ -16,6 +16,8 @@ use deepctx_profile::trace::{
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
+use super::arguments::STEP;
+use super::trace_rows::numbered;
 use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED};
 use crate::proto::xplane::{XEvent, XLine, XPlane, XSpace};
 
@@ -110,8 +112,12 @@ impl Reader {
             let name = name(plane, event);
             let correlation = correlation(plane, event);
             let is_call = correlation != 0 || Call::of(name) != Call::Other;
-            let kind = if is_call { HostKind::RuntimeCall } else { HostKind::Other };
-            let (name, status, context) = (self.trace.text(name), Status::Unknown, NodeId::ROOT);
+            let (kind, name) = match stat(plane, event, STEP) {
+                Some(step) => (HostKind::Step, self.trace.text(&numbered(name, step))),
+                None if is_call => (HostKind::RuntimeCall, self.trace.text(name)),
+                None => (HostKind::Other, self.trace.text(name)),
+            };
+            let (status, context) = (Status::Unknown, NodeId::ROOT);
             let op = HostOp { thread, kind, begin, duration, name, correlation, status, context };
             if self.trace.host.push(op).is_none() {
                 self.gap(NOT_UNDERSTOOD);
@@ -141,9 +147,12 @@ fn name<'p>(plane: &'p XPlane, event: &XEvent) -> &'p str {
 }
 
 fn correlation(plane: &XPlane, event: &XEvent) -> u64 {
-    let is_it = |id: i64| plane.stat_metadata.get(&id).is_some_and(|of| of.name == "correlation_id");
-    let stat = event.stats.iter().find(|stat| is_it(stat.metadata_id));
-    let value =
-        stat.and_then(|stat| stat.unsigned.or(stat.signed.and_then(|value| u64::try_from(value).ok())));
-    value.unwrap_or(0)
+    stat(plane, event, "correlation_id").unwrap_or(0)
+}
+
+/// A number that is known of an event.
+fn stat(plane: &XPlane, event: &XEvent, name: &str) -> Option<u64> {
+    let is_it = |id: i64| plane.stat_metadata.get(&id).is_some_and(|of| of.name == name);
+    let stat = event.stats.iter().find(|stat| is_it(stat.metadata_id))?;
+    stat.unsigned.or(stat.signed.and_then(|value| u64::try_from(value).ok()))
 }

@@ -136,6 +136,53 @@ fn odd_events_are_left_out_and_counted() {
 }
 
 #[test]
+fn numbered_steps_of_jax_are_training_steps() {
+    check(
+        r#"{"ph":"X","name":"train","pid":7,"tid":1,"ts":10,"dur":5,"args":{"step_num":"3"}},
+           {"ph":"X","name":"dot","pid":7,"tid":1,"ts":11,"dur":2}"#,
+        &["Step 7/1 10000+5000 train#3 #0", "Other 7/1 11000+2000 dot #0"],
+    );
+}
+
+#[test]
+fn a_value_that_is_no_number_spoils_no_other() {
+    check(
+        r#"{"ph":"X","cat":"kernel","name":"NaN","pid":0,"tid":7,"ts":10,"dur":5,"args":{"occupancy":-nan,"bytes":4}},
+           {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":1,"ts":NaN,"dur":2}"#,
+        &["Kernel 0/7 10000+5000 NaN #0 4 B", "1 not-understood", "2 not-a-number"],
+    );
+}
+
+#[test]
+fn begins_are_joined_with_their_ends() {
+    check(
+        r#"{"ph":"B","name":"outer","pid":7,"tid":1,"ts":10},
+           {"ph":"B","cat":"cpu_op","name":"aten::mm","pid":7,"tid":1,"ts":12},
+           {"ph":"B","name":"other thread","pid":7,"tid":2,"ts":11},
+           {"ph":"E","pid":7,"tid":1,"ts":15},
+           {"ph":"E","name":"outer","pid":7,"tid":1,"ts":20},
+           {"ph":"E","pid":7,"tid":1,"ts":30},
+           {"ph":"i","name":"mark","pid":7,"tid":1,"ts":16},
+           {"ph":"i","s":"g","name":"mark of everything","pid":7,"tid":1,"ts":16},
+           {"ph":"E","pid":7,"tid":3,"ts":90},
+           {"ph":"B","name":"late in the file","pid":7,"tid":3,"ts":80},
+           {"ph":"b","cat":"net","id":1,"name":"request","pid":7,"tid":1,"ts":1},
+           {"ph":"e","cat":"net","id":1,"name":"request","pid":7,"tid":1,"ts":2},
+           {"ph":"s","id":1,"name":"flow","pid":7,"tid":1,"ts":1},
+           {"ph":"M","name":"thread_name","pid":7,"tid":1,"args":{"name":"main"}}"#,
+        &[
+            "Other 7/1 16000+0 mark #0",
+            "Operator 7/1 12000+3000 aten::mm #0",
+            "Other 7/1 10000+10000 outer #0",
+            "Other 7/3 80000+10000 late in the file #0",
+            "2 on-no-thread",
+            "1 end-without-begin",
+            "1 no-end",
+        ],
+    );
+}
+
+#[test]
 fn an_event_at_time_0_makes_no_trace_of_1970() {
     let event = |ts| format!(r#"{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{ts},"dur":2}}"#);
     let events = [event("0"), event("1695835542514261.125"), event("1695835542514270")].join(",");
@@ -274,7 +321,7 @@ fn xplane_lines_become_streams_and_threads() {
     use crate::proto::xplane::{XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat, XStatMetadata};
     use prost::Message as _;
 
-    let plane = |name: &str, line: &str, event: &str, offset_ps: i64| XPlane {
+    let plane = |name: &str, line: &str, event: &str, offset_ps: i64, stat: &str| XPlane {
         name: name.to_owned(),
         lines: vec![XLine {
             id: 1,
@@ -288,15 +335,18 @@ fn xplane_lines_become_streams_and_threads() {
             }],
         }],
         event_metadata: [(4, XEventMetadata { name: event.to_owned() })].into(),
-        stat_metadata: [(6, XStatMetadata { name: "correlation_id".to_owned() })].into(),
+        stat_metadata: [(6, XStatMetadata { name: stat.to_owned() })].into(),
     };
-    let host = plane("/host:CPU", "main", "hipModuleLaunchKernel", 0);
-    let device = plane("/device:GPU:2", "Stream #17(Kernel)", "gemm", 500_400);
-    let derived = plane("/device:GPU:2", "XLA Ops", "fusion", 0);
-    let bytes = XSpace { planes: vec![host, device, derived] }.encode_to_vec();
+    let id = "correlation_id";
+    let host = plane("/host:CPU", "main", "hipModuleLaunchKernel", 0, id);
+    let step = plane("/host:CPU", "main", "train", 0, "step_num");
+    let device = plane("/device:GPU:2", "Stream #17(Kernel)", "gemm", 500_400, id);
+    let derived = plane("/device:GPU:2", "XLA Ops", "fusion", 0, id);
+    let bytes = XSpace { planes: vec![host, step, device, derived] }.encode_to_vec();
     let (trace, kind) = trace(&bytes).unwrap();
     assert_eq!(kind, Kind::XPlane);
-    let expect = "RuntimeCall /host:CPU/main 1000+2 hipModuleLaunchKernel #18\nKernel 2/17 1500+2 gemm #18 0 B\n1 rounded\n";
+    let expect = "RuntimeCall /host:CPU/main 1000+2 hipModuleLaunchKernel #18\n\
+                  Step /host:CPU/main 1000+2 train#18 #0\nKernel 2/17 1500+2 gemm #18 0 B\n1 rounded\n";
     assert_eq!(shown(&trace), expect);
 }
 

@@ -12,9 +12,9 @@ use crate::event_header::{EventHeader, HEADER};
 use crate::import::arguments::{NumberOrText, Text};
 
 /// Receives the content of the document.
-pub(super) trait DocumentVisitor {
+pub(super) trait DocumentVisitor<'de> {
     /// An event.
-    fn event(&mut self, event: RawEvent<'_>) -> Result<(), &'static str>;
+    fn event(&mut self, event: RawEvent<'de>) -> Result<(), &'static str>;
     /// An entry in the list of events is not an event.
     fn not_an_event(&mut self);
     /// The list of events begins.
@@ -31,7 +31,7 @@ pub(super) trait DocumentVisitor {
 
 pub(super) struct Document<'t, T>(pub(super) &'t mut T);
 
-impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Document<'_, T> {
+impl<'de, T: DocumentVisitor<'de>> DeserializeSeed<'de> for Document<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -39,7 +39,7 @@ impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Document<'_, T> {
     }
 }
 
-impl<'de, T: DocumentVisitor> Visitor<'de> for Document<'_, T> {
+impl<'de, T: DocumentVisitor<'de>> Visitor<'de> for Document<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +70,7 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Document<'_, T> {
 
 struct Events<'t, T>(&'t mut T);
 
-impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Events<'_, T> {
+impl<'de, T: DocumentVisitor<'de>> DeserializeSeed<'de> for Events<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -78,7 +78,7 @@ impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Events<'_, T> {
     }
 }
 
-impl<'de, T: DocumentVisitor> Visitor<'de> for Events<'_, T> {
+impl<'de, T: DocumentVisitor<'de>> Visitor<'de> for Events<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,7 +99,7 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Events<'_, T> {
 
 struct DistributedInfo<'t, T>(&'t mut T);
 
-impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for DistributedInfo<'_, T> {
+impl<'de, T: DocumentVisitor<'de>> DeserializeSeed<'de> for DistributedInfo<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -107,7 +107,7 @@ impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for DistributedInfo<'_, T> {
     }
 }
 
-impl<'de, T: DocumentVisitor> Visitor<'de> for DistributedInfo<'_, T> {
+impl<'de, T: DocumentVisitor<'de>> Visitor<'de> for DistributedInfo<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,6 +22,9 @@ pub(super) struct RawEvent<'b> {
     pub(super) cat: Option<Text<'b>>,
     #[serde(borrow, default, deserialize_with = "text")]
     pub(super) name: Option<Text<'b>>,
+    /// Of a mark: whether it is of a thread (`t`, the default), a process or everything.
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub(super) s: Option<Text<'b>>,
     #[serde(borrow, default)]
     pub(super) pid: NumberOrText<'b>,
     #[serde(borrow, default)]

@@ -8,28 +8,34 @@
 //! | 2022 to 2023 | `cpu_op`, `cuda_runtime`, `kernel`, `gpu_memcpy`, `gpu_memset`, `cuda_sync` | whole microseconds since 1970 |
 //! | since 2024 | the same, and `cuda_driver`, arguments of NCCL | decimals since `baseTimeNanoseconds` |
 //!
-//! `Trace` spans are the profiler's own. A deepctx-bpf file says which rank each row is of: it has several.
+//! Events have their length (`X`), or a begin and an end (`B`, `E`). A mark of a thread is a range without length.
+//! What lies on no thread (asynchronous events, samples) is counted, not read. `Trace` spans are the profiler's own. A
+//! deepctx-bpf file says which rank each row is of: it has several.
 
 mod decimal;
 mod document;
 mod event;
+mod not_numbers;
+mod pairs;
 
 use serde::de::DeserializeSeed as _;
 use serde_json::value::RawValue;
 
 use deepctx_common::reason::Reason;
+use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{ClockInfo, Duration, RankInfo, Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 
 use self::decimal::thousandths;
 use self::document::{Document, DocumentVisitor};
 use self::event::RawEvent;
+use self::pairs::{Begun, Half, Pairs};
 use super::arguments::Arguments;
 use super::ranks::Ranks;
 use super::trace_rows::{MEMORY, TraceEvent, TraceRows};
 use super::{
-    CUT_SHORT, END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED,
-    TOO_LONG, YEAR, leave_out_at_zero,
+    CUT_SHORT, END_BEFORE_BEGIN, END_WITHOUT_BEGIN, EVENTS_MAX, ImportError, Kind, NO_END, NOT_A_NUMBER,
+    NOT_UNDERSTOOD, ON_NO_THREAD, OUT_OF_RANGE, ROUNDED, TOO_LONG, YEAR, leave_out_at_zero,
 };
 use crate::event_header::{EventHeader, LaneOwner, SUMS};
 
@@ -37,16 +43,30 @@ use crate::event_header::{EventHeader, LaneOwner, SUMS};
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
-    let mut reader = Reader::default();
     // Names come from other programs' symbols: invalid UTF-8 spoils its name, not the trace.
     let text = String::from_utf8_lossy(bytes);
-    let mut json = serde_json::Deserializer::from_str(&text);
+    read_text(&text).or_else(|error| {
+        let (text, n) = match error {
+            ImportError::Damaged { .. } => not_numbers::replaced(&text),
+            _ => return Err(error),
+        };
+        let mut traces = if n == 0 { return Err(error) } else { read_text(&text)? };
+        if let Some(first) = traces.first_mut() {
+            first.ledger.gap(Stage::Decode, NOT_A_NUMBER, n);
+        }
+        Ok(traces)
+    })
+}
+
+fn read_text(text: &str) -> Result<Vec<Trace>, ImportError> {
+    let mut reader = Reader::default();
+    let mut json = serde_json::Deserializer::from_str(text);
     if let Err(error) = Document(&mut reader).deserialize(&mut json) {
         if reader.too_many {
             return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
         }
         // A killed process leaves a file without an end, but with all that it had written.
-        if !(error.is_eof() || is_at_end(&text, &error)) || reader.events == 0 {
+        if !(error.is_eof() || is_at_end(text, &error)) || reader.events == 0 {
             return Err(ImportError::damaged(Kind::Kineto, error.to_string()));
         }
         reader.gap(CUT_SHORT);
@@ -56,6 +76,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
             because: "it is a JSON document without `traceEvents`".to_owned(),
         });
     }
+    reader.join();
     Ok(reader.finish())
 }
 
@@ -66,7 +87,7 @@ fn is_at_end(text: &str, error: &serde_json::Error) -> bool {
 }
 
 #[derive(Default)]
-struct Reader {
+struct Reader<'b> {
     ranks: Ranks<(String, String)>,
     /// Index of the rank of the current event.
     at: usize,
@@ -77,10 +98,11 @@ struct Reader {
     /// Events read so far.
     events: usize,
     too_many: bool,
+    pairs: Pairs<'b>,
 }
 
-impl DocumentVisitor for Reader {
-    fn event(&mut self, raw: RawEvent<'_>) -> Result<(), &'static str> {
+impl<'b> DocumentVisitor<'b> for Reader<'b> {
+    fn event(&mut self, raw: RawEvent<'b>) -> Result<(), &'static str> {
         if self.events >= EVENTS_MAX {
             self.too_many = true;
             return Err("too many events");
@@ -90,8 +112,12 @@ impl DocumentVisitor for Reader {
             Some("X") => self.complete(&raw),
             Some("C") => self.counter(&raw),
             Some("i" | "I") if is_memory() => self.memory(&raw),
-            // Names, flows and marks: flows repeat correlation ids.
-            _ => {}
+            Some("i" | "I" | "R") if is_of_thread(&raw) => self.mark(&raw),
+            Some("B") => self.half(raw, true),
+            Some("E") => self.half(raw, false),
+            // Names and marks of everything; flows repeat correlation ids.
+            Some("M" | "i" | "I" | "R" | "s" | "t" | "f" | "c" | "") | None => {}
+            Some(_) => self.gap(ON_NO_THREAD),
         }
         Ok(())
     }
@@ -122,7 +148,12 @@ impl DocumentVisitor for Reader {
     }
 }
 
-impl Reader {
+/// Whether a mark is of a thread, and not of its process or of the whole trace.
+fn is_of_thread(raw: &RawEvent<'_>) -> bool {
+    raw.s.as_ref().is_none_or(|scope| scope.0 == "t")
+}
+
+impl<'b> Reader<'b> {
     fn rows(&mut self) -> &mut TraceRows {
         self.ranks.of(self.at)
     }
@@ -178,7 +209,7 @@ impl Reader {
     }
 
     /// Arguments of an event; none if their form is unknown.
-    fn arguments<'b>(raw: Option<&'b RawValue>) -> Arguments<'b> {
+    fn arguments(raw: Option<&RawValue>) -> Arguments<'_> {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 
@@ -226,6 +257,69 @@ impl Reader {
             duration,
             arguments: &arguments,
         });
+    }
+
+    /// A mark: a range without length.
+    fn mark(&mut self, raw: &RawEvent<'_>) {
+        let (process, thread) = self.row(raw);
+        let (Some(at), Some(name)) = (raw.ts, &raw.name) else { return self.gap(NOT_UNDERSTOOD) };
+        let Some(begin) = self.time(at.get()) else { return };
+        let arguments = Self::arguments(raw.args);
+        self.events += 1;
+        self.rows().complete(&TraceEvent {
+            category: raw.cat.as_ref().map_or("", |text| &*text.0),
+            name: &name.0,
+            process: &process,
+            thread: &thread,
+            is_of_thread: true,
+            row: (raw.pid.number(), raw.tid.number()),
+            begin,
+            duration: Nanos(0),
+            arguments: &arguments,
+        });
+    }
+
+    /// A begin or an end, which are joined when all are there.
+    fn half(&mut self, raw: RawEvent<'b>, begins: bool) {
+        let row = self.row(&raw);
+        let Some(at) = raw.ts else { return self.gap(NOT_UNDERSTOOD) };
+        let Some(at) = self.time(at.get()) else { return };
+        self.events += 1;
+        let begins = begins.then(|| Begun {
+            row: (raw.pid.number(), raw.tid.number()),
+            category: raw.cat.map_or("".into(), |text| text.0),
+            name: raw.name.map_or("".into(), |text| text.0),
+            args: raw.args,
+        });
+        self.pairs.push(row, Half { rank: self.at, at, begins });
+    }
+
+    fn join(&mut self) {
+        for joined in std::mem::take(&mut self.pairs).join() {
+            let (process, thread) = &joined.row;
+            for pair in joined.pairs {
+                let arguments = Self::arguments(pair.of.args);
+                self.at = pair.rank;
+                let duration = Nanos(pair.end.as_nanos() - pair.begin.as_nanos());
+                if duration > YEAR {
+                    self.gap(TOO_LONG);
+                    continue;
+                }
+                self.rows().complete(&TraceEvent {
+                    category: &pair.of.category,
+                    name: &pair.of.name,
+                    process,
+                    thread,
+                    is_of_thread: true,
+                    row: pair.of.row,
+                    begin: pair.begin,
+                    duration,
+                    arguments: &arguments,
+                });
+            }
+            self.rows().gaps(NO_END, joined.without_end);
+            self.rows().gaps(END_WITHOUT_BEGIN, joined.without_begin);
+        }
     }
 
     fn memory(&mut self, raw: &RawEvent<'_>) {

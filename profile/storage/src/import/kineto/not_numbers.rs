@@ -1,0 +1,60 @@
+//! NaN and infinities, which JSON does not have and many writers of JSON write.
+//!
+//! Owns: [`replaced`]. Because: one occupancy of 0/0 in a trace of a million events must not spoil the others. Does
+//! not: look at what the values are of.
+
+/// What Python's `json`, C++ streams and `printf` write; longer ones first.
+const WORDS: [&[u8]; 4] = [b"Infinity", b"NaN", b"nan", b"inf"];
+
+/// The text with an empty text in place of each such value, and how many there are. All other bytes stay where they
+/// are.
+pub(super) fn replaced(text: &str) -> (String, u64) {
+    let mut bytes = text.as_bytes().to_vec();
+    let (mut n, mut at, mut in_text) = (0, 0, false);
+    // The last byte that is no space.
+    let mut before = b' ';
+    while let Some(&byte) = bytes.get(at) {
+        let length =
+            if in_text || !matches!(before, b':' | b',' | b'[') { 0 } else { not_a_number(&bytes[at..]) };
+        if length > 0 {
+            bytes[at..at + length].fill(b' ');
+            bytes[at..at + 2].fill(b'"');
+            (n, at, before) = (n + 1, at + length, b'"');
+            continue;
+        }
+        match byte {
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            _ => {}
+        }
+        if !byte.is_ascii_whitespace() {
+            before = byte;
+        }
+        at += 1;
+    }
+    // Only whole words of letters were replaced, by other letters of one byte.
+    (String::from_utf8(bytes).unwrap_or_default(), n)
+}
+
+/// Length of such a value at the start; 0 if there is none.
+fn not_a_number(bytes: &[u8]) -> usize {
+    let sign = usize::from(bytes.first() == Some(&b'-'));
+    let word = WORDS.iter().find(|word| bytes[sign..].starts_with(word));
+    word.map_or(0, |word| sign + word.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_values_are_replaced() {
+        let check = |text: &str, expect: &str, n: u64| {
+            assert_eq!(replaced(text), (expect.to_owned(), n), "{text}");
+        };
+        check(r#"{"NaN":NaN,"b":[-Infinity, nan,-nan]}"#, r#"{"NaN":"" ,"b":[""       , "" ,""  ]}"#, 4);
+        check(r#"{"a":"x, NaN","b\"":inf}"#, r#"{"a":"x, NaN","b\"":"" }"#, 1);
+        check(r#"{"a":1}"#, r#"{"a":1}"#, 0);
+        check("[-", "[-", 0);
+    }
+}
