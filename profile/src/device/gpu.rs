@@ -8,10 +8,22 @@ use rustc_hash::FxHashMap;
 use crate::device::activity::{ACTIVITIES, Activities, Activity, GpuProcess, Launch, Shape};
 use crate::device::processes::{self, SINGLE_MAX};
 use crate::tree::NodeId;
+use crate::units::Nanos;
 
 /// Contexts whose shapes are kept: a torch program launches some thousand kernels from some ten thousand places. One
 /// takes about 150 bytes.
 pub const SHAPES_MAX: usize = 1 << 16;
+
+/// How long one device of another tool's trace was at work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceUse {
+    /// In which it did something.
+    pub busy: Nanos,
+    /// From the begin of the trace to its first work.
+    pub until_first: Nanos,
+    /// From there to the end of the trace.
+    pub since_first: Nanos,
+}
 
 /// What devices did for a profile, beside the figures in its tree.
 #[derive(Clone, Debug)]
@@ -20,6 +32,8 @@ pub struct Gpu {
     pub processes: Vec<GpuProcess>,
     /// The last activities.
     pub activities: Activities,
+    /// Devices of other tools' traces, which have no activities here. It is not stored.
+    pub uses: Vec<DeviceUse>,
     shapes: FxHashMap<NodeId, Shape>,
     shapes_refused: u64,
 }
@@ -29,6 +43,7 @@ impl Default for Gpu {
         Gpu {
             processes: Vec::new(),
             activities: Activities::new(ACTIVITIES),
+            uses: Vec::new(),
             shapes: FxHashMap::default(),
             shapes_refused: 0,
         }

@@ -1,7 +1,9 @@
 //! Devices that are idle.
 
 use deepctx_profile::device::activity::ActivityKind;
+use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, Rule, Values, counted, no_device_time, written};
@@ -18,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
                  driver says, in the whole capture",
     source: "Kineto's TensorBoard plug-in (GPU utilization < 50 %); Nsight Systems (`gpu_time_util`, 50 %)",
     origin: "GPU utilization < 50 % (Kineto); of 30 equal parts of the trace, those < 50 % (Nsight Systems)",
-    needs: "activities of devices, all of them kept; or launches, and system metrics of GPUs",
+    needs: "activities of devices, all of them kept; another tool's trace; or launches, and system metrics of GPUs",
     parameters: &[Parameter { name: "min_busy_percent", default: 50.0, source: "Kineto, Nsight Systems" }],
     check,
 };
@@ -47,6 +49,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 /// From single activities.
 fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     let activities = &facts.whole().gpu.activities;
+    if !facts.whole().gpu.uses.is_empty() {
+        return Ok(of_trace(&facts.whole().gpu.uses));
+    }
     if activities.left_out() > 0 || activities.iter().len() == 0 {
         return Err(Outcome::missing(reason::ACTIVITIES_INCOMPLETE));
     }
@@ -66,6 +71,21 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
         figure: "time in which a kernel or a copy ran",
         datapoints: activities.iter().len() as u64,
     })
+}
+
+/// From another tool's trace.
+fn of_trace(uses: &[DeviceUse]) -> BusyTime {
+    let sum =
+        |of: fn(&DeviceUse) -> Nanos| uses.iter().map(of).fold(0u64, |sum, time| sum.saturating_add(time.0));
+    let (until, since) = (sum(|of| of.until_first), sum(|of| of.since_first));
+    BusyTime {
+        devices: uses.len(),
+        percent: percent(sum(|of| of.busy), since),
+        of: "the time since its first work",
+        of_percent: percent(since, since.saturating_add(until)),
+        figure: "time in which a kernel or a copy ran",
+        datapoints: uses.len() as u64,
+    }
 }
 
 /// For programs that launched something: the utilization of the machine's GPUs that were not always idle. The driver

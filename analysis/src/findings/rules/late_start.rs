@@ -23,8 +23,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let timeline = &facts.profile().timeline;
     let lanes = timeline.lanes().iter().filter(|lane| lane.metric == Metric::GpuTime);
     let first = lanes.filter_map(|lane| lane.values.iter().position(|value| *value > 0)).min();
-    let Some(first) = first else { return super::no_device_time() };
-    let start = Nanos(timeline.window().0.saturating_mul(first as u64));
+    let first = first.map(|first| Nanos(timeline.window().0.saturating_mul(first as u64)));
+    let of_trace = || facts.whole().gpu.uses.iter().map(|of| of.until_first).min();
+    let Some(start) = first.or_else(of_trace) else { return super::no_device_time() };
     if start.as_seconds() <= values.get("max_minutes") * 60.0 {
         return Outcome::Healthy { datapoints: 1 };
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use deepctx_profile::device::activity::{Activity, ActivityKind};
+use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
@@ -466,6 +467,24 @@ fn devices_without_work_are_found() {
     assert_eq!(found("idle-device", &starting(5000, 2000)), late);
     assert_eq!(found("idle-device", &starting(5000, 3000)), "healthy");
     check("idle-device", "P py-7 / n f 300", "record with --gpu-activity");
+}
+
+#[test]
+fn devices_of_other_tools_traces_are_judged_by_their_events() {
+    let of_trace = |until_first: u64, busy: [u64; 2]| {
+        let mut profile = profile("gpu-time: P py-7 / g gemm 1x1000");
+        let of = |busy| {
+            let [until_first, busy] = [until_first, busy].map(|ms| Nanos(ms * 1_000_000));
+            DeviceUse { busy, until_first, since_first: Nanos(10_000_000_000 - until_first.0) }
+        };
+        profile.gpu.uses = busy.map(of).into();
+        profile
+    };
+    let idle = "2 devices are idle 70% of the time since its first work";
+    assert_eq!(found("idle-device", &of_trace(0, [1000, 5000])), idle);
+    assert_eq!(found("idle-device", &of_trace(0, [5000, 5000])), "healthy");
+    assert_eq!(found("idle-device", &of_trace(5000, [2500, 2500])), "healthy");
+    assert_eq!(found("late-start", &of_trace(5000, [2500, 2500])), "healthy");
 }
 
 #[test]

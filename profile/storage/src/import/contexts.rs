@@ -16,10 +16,11 @@
 //! that part is a context all the same: its work may be in it.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
+use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::{Id, StrId};
 use deepctx_profile::ledger::Stage;
@@ -84,7 +85,35 @@ pub(super) fn add(trace: &Trace, links: &Links, part: Part, root: NodeId, profil
     }
     builder.tensors();
     builder.device(links);
+    let uses = device_uses(trace, part);
+    profile.gpu.uses.extend(uses);
     trace.span().map_or(Nanos(0), |(first, last)| last - first)
+}
+
+/// How long each device was at work in a part of a trace.
+fn device_uses(trace: &Trace, part: Part) -> Vec<DeviceUse> {
+    let Some((first, last)) = trace.span() else { return Vec::new() };
+    let (first, last) = (first.max(part.from), last.min(part.to));
+    let mut spans: BTreeMap<u32, Vec<(TraceTime, TraceTime)>> = BTreeMap::new();
+    for (_, op) in trace.device.iter() {
+        let Some(stream) = trace.streams().get(op.stream.index()) else { continue };
+        if part.of(op.begin, op.end()).is_some() {
+            spans.entry(stream.device).or_default().push((op.begin.max(first), op.end().min(last)));
+        }
+    }
+    let uses = spans.into_values().map(|mut spans| {
+        spans.sort_unstable();
+        let begin = spans.first().map_or(last, |(begin, _)| *begin);
+        let (mut busy, mut until) = (0, first);
+        for (begin, end) in spans {
+            if end > until {
+                busy += (end - begin.max(until)).0;
+                until = end;
+            }
+        }
+        DeviceUse { busy: Nanos(busy), until_first: begin - first, since_first: last - begin }
+    });
+    uses.collect()
 }
 
 struct Builder<'a> {

@@ -2,6 +2,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use crate::import::read;
+use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::text;
 
@@ -76,4 +77,20 @@ proptest! {
         let imported = read(document(&events).as_bytes(), "x").unwrap();
         prop_assert_eq!(imported.profile.tree.total(Metric::WallTime).sum, union(&events) * 1000);
     }
+}
+
+#[test]
+fn devices_are_at_work_for_the_union_of_their_work() {
+    let kernel = |device: u32, ts: u32, dur: u32| {
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"k","pid":{device},"tid":7,"ts":{ts},"dur":{dur},
+                "args":{{"device":{device},"stream":7}}}}"#
+        )
+    };
+    let host = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":0,"dur":100}"#;
+    let events = [host.to_owned(), kernel(0, 10, 20), kernel(0, 20, 20), kernel(0, 60, 5), kernel(1, 90, 40)];
+    let imported = read(format!("[{}]", events.join(",")).as_bytes(), "x").unwrap();
+    let us = |of: &DeviceUse| [of.busy, of.until_first, of.since_first].map(|time| time.0 / 1000);
+    let uses: Vec<_> = imported.profile.gpu.uses.iter().map(us).collect();
+    assert_eq!(uses, [[35, 10, 120], [40, 90, 40]]);
 }
