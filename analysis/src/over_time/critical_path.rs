@@ -13,6 +13,7 @@
 //! `timesformer-h100`), and exposed parts are missing from it.
 
 use deepctx_profile::order::SortRows as _;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use deepctx_profile::intern::Id;
@@ -265,13 +266,32 @@ impl<'w> Walk<'w> {
         self.window.of.trace.device.get(id)
     }
 
-    /// Where the window ends: at the work or the thread that ends last.
+    /// Where the window ends: at the work or the thread that ends last. Profilers end all functions that still run at
+    /// one time; of their threads, the one with most time in calls is the one that drives the device. The order of the
+    /// file says nothing.
     fn last_place(&self) -> Option<Position> {
+        let trace = &self.window.of.trace;
         let device = self.window.device().map(|(id, op)| (op.end(), Position::Device(id)));
-        let host = self.window.of.trace.host.iter();
-        let host = host.filter(|(_, op)| is_of_path(op) && self.window.has(op.begin));
+        let host = trace.host.iter().filter(|(_, op)| is_of_path(op) && self.window.has(op.begin));
         let host = host.map(|(_, op)| (op.end(), Position::Host(op.thread)));
-        device.chain(host).max_by_key(|(end, _)| *end).map(|(_, place)| place)
+        let last = device.chain(host).filter(|(end, _)| *end == self.end).map(|(_, place)| place);
+        last.max_by_key(|place| match place {
+            Position::Device(id) => (false, 0, 0, Reverse(("", "")), Reverse(self.before_and_stream(*id))),
+            Position::Host(id) => {
+                let [calls, any] = self.threads.get(id.index()).map_or([0; 2], |times| {
+                    [&times.calls, &times.any].map(|of| of.between(self.begin, self.end))
+                });
+                let thread = trace.threads().get(id.index());
+                let name = thread.map_or(("", ""), |of| (trace.name(of.process), trace.name(of.thread)));
+                (true, calls, any, Reverse(name), Reverse((0, 0)))
+            }
+        })
+    }
+
+    /// A device operation's stream and place there.
+    fn before_and_stream(&self, id: Id<DeviceOp>) -> (u32, usize) {
+        let place = self.before.get(id.index()).map_or(0, |(place, _)| *place);
+        (self.device(id).map_or(0, |op| op.stream.number()), place)
     }
 
     fn run(&mut self) {

@@ -207,6 +207,19 @@ fn a_path_goes_back_to_what_was_waited_for() {
 }
 
 #[test]
+fn of_threads_that_end_together_the_path_takes_the_one_with_calls() {
+    let main = "op m 0..100 main
+         call m 10..12 cudaLaunchKernel #1
+         call m 13..60 cudaStreamSynchronize #2";
+    let work = "kernel 0/7 20..50 gemm #1\n sync stream 0/7 14..58 #2";
+    let idle = "op pin 0..100 wait";
+    let expect = [(Bound::Cpu, 50), (Bound::Compute, 30), (Bound::Launch, 10), (Bound::SyncReturn, 10)];
+    for lines in [[main, idle], [idle, main]] {
+        assert_eq!(path(&format!("{}\n{work}", lines.join("\n"))), expect, "{lines:?}");
+    }
+}
+
+#[test]
 fn a_path_follows_the_edges_of_a_graph() {
     let graph = "call m 0..2 cudaGraphLaunch #1
          kernel 0/7 10..20 first #1 node=1
