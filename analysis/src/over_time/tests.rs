@@ -207,7 +207,7 @@ fn a_path_goes_back_to_what_was_waited_for() {
 }
 
 #[test]
-fn of_threads_that_end_together_the_path_takes_the_one_with_calls() {
+fn a_path_begins_at_the_thread_with_calls() {
     let main = "op m 0..100 main
          call m 10..12 cudaLaunchKernel #1
          call m 13..60 cudaStreamSynchronize #2";

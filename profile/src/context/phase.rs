@@ -9,6 +9,7 @@
 
 use crate::frame::{BACKWARD, Frame};
 use crate::profile::Profile;
+use crate::trace::communicates;
 use crate::tree::NodeId;
 
 /// A part of training or serving, more specific ones last.
@@ -122,9 +123,8 @@ fn of(profile: &Profile, frame: Frame) -> Phase {
         Frame::Operator { name } => of_operator(text(name)),
         Frame::Range { name } => of_range(text(name)),
         Frame::Native { symbol, .. } => of_native(text(symbol)),
-        Frame::GpuApi { name } | Frame::GpuKernel { name } if text(name).starts_with("nccl") => {
-            Phase::Communication
-        }
+        Frame::GpuApi { name } if text(name).starts_with("nccl") => Phase::Communication,
+        Frame::GpuKernel { name } if communicates(text(name)) => Phase::Communication,
         _ => Phase::Other,
     }
 }

@@ -63,7 +63,7 @@ pub use lanes::{
 pub use link::{Launch, Links};
 #[cfg(any(test, feature = "testing"))]
 pub use listing::listing;
-pub use name::{Call, KernelClass};
+pub use name::{Call, KernelClass, communicates};
 pub use recorded::{
     CALL_END_MISSING, COUNTER_VALUES_MERGED, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING,
     RANGE_END_MISSING, RecordedAccount, RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps,

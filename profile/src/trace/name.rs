@@ -10,7 +10,8 @@ use super::event::DeviceKind;
 pub enum KernelClass {
     /// Computes.
     Compute,
-    /// Exchanges data with other devices: NCCL, RCCL, MSCCL, NVSHMEM.
+    /// Exchanges data with other devices: NCCL, RCCL, MSCCL, NVSHMEM, DeepEP, and collectives over memory that devices
+    /// share (PyTorch, vLLM, TensorRT-LLM, FlashInfer).
     Communication,
     /// Copies or fills memory.
     Memory,
@@ -18,18 +19,40 @@ pub enum KernelClass {
 
 /// Prefixes of the names of kernels that communicate. HTA knows only `^nccl.*Kernel`, which misses RCCL's names.
 const COMMUNICATION: [&str; 5] = ["nccl", "rccl", "msccl", "void nvshmem", "nvshmem"];
+/// Parts of the names of their functions, without arguments: `multimem_all_reduce_kernel` of PyTorch,
+/// `vllm::cross_device_reduce_2stage`, `tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport`.
+const COLLECTIVE: [&str; 7] = [
+    "all_reduce_kernel",
+    "all_gather_kernel",
+    "reduce_scatter_kernel",
+    "all_to_all_kernel",
+    "cross_device_reduce",
+    "allreduce_fusion",
+    "deep_ep::",
+];
 
 impl KernelClass {
     /// The class of an operation. A copy or a fill by the tool's kind is memory, whatever its name; a kernel by the
     /// tool's kind never is.
     pub fn of(kind: DeviceKind, name: &str) -> Self {
-        let communicates = || COMMUNICATION.iter().any(|prefix| starts_with(name, prefix));
+        let communicates = || communicates(name);
         match kind {
             DeviceKind::Copy | DeviceKind::Fill => KernelClass::Memory,
             DeviceKind::Kernel if communicates() => KernelClass::Communication,
             DeviceKind::Kernel => KernelClass::Compute,
         }
     }
+}
+
+/// Whether a kernel exchanges data with other devices, by its name.
+pub fn communicates(name: &str) -> bool {
+    let function = || {
+        let name = name.strip_prefix("void ").unwrap_or(name);
+        let begin = name.strip_prefix("(anonymous namespace)::").unwrap_or(name);
+        &begin[..begin.find(['<', '(']).unwrap_or(begin.len())]
+    };
+    COMMUNICATION.iter().any(|prefix| starts_with(name, prefix))
+        || COLLECTIVE.iter().any(|part| function().contains(part))
 }
 
 fn starts_with(name: &str, prefix: &str) -> bool {
@@ -91,6 +114,14 @@ mod tests {
         let check = |kind, name: &str, expect| assert_eq!(KernelClass::of(kind, name), expect, "{name}");
         check(DeviceKind::Kernel, "ncclKernel_AllReduce_RING_LL", KernelClass::Communication);
         check(DeviceKind::Kernel, "ncclDevKernel_AllGather_RING_LL(args)", KernelClass::Communication);
+        for name in [
+            "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
+            "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals)",
+            "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)",
+        ] {
+            check(DeviceKind::Kernel, name, KernelClass::Communication);
+        }
+        check(DeviceKind::Kernel, "void norm<BlockOp<all_reduce_kernel>>(float*)", KernelClass::Compute);
         check(DeviceKind::Kernel, "void at::native::vectorized_elementwise_kernel<4>", KernelClass::Compute);
         check(DeviceKind::Copy, "Memcpy HtoD (Pageable -> Device)", KernelClass::Memory);
         check(DeviceKind::Fill, "anything", KernelClass::Memory);

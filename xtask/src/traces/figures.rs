@@ -243,6 +243,8 @@ struct Facts {
     synchronisations: bool,
     /// HTA counts extra work: host events with a stream.
     surplus: bool,
+    /// Kernels communicate that are not named `nccl…`.
+    unnamed: bool,
     lost_launches: bool,
     several_ranks: bool,
     /// Times have fractions of a microsecond.
@@ -255,7 +257,12 @@ impl Facts {
         let trace = rows(ours, "traces").next().cloned().unwrap_or_default();
         let device = rows(ours, "devices").next().cloned().unwrap_or_default();
         let breakdown = rows(hta, "temporal_breakdown").next().cloned().unwrap_or_default();
+        let classes = rows(ours, "kernel_classes").flat_map(|row| rows(row, "classes"));
+        let communication = classes.filter(|row| row["class"] == "communication");
+        let mut names =
+            communication.flat_map(|row| rows(row, "kernels")).filter_map(|row| row["name"].as_str());
         Facts {
+            unnamed: names.any(|name| !name.starts_with("nccl")),
             synchronisations: number(&trace["sync_events"]) > 0.0,
             surplus: number(&breakdown["compute_time(us)"]) * 1e3 > number(&device["compute_ns"]) + 1e3,
             several_ranks: rows(ours, "traces").count() > 1,
@@ -267,6 +274,10 @@ impl Facts {
     fn breakdown(&self) -> &'static str {
         match self {
             Facts { synchronisations: true, .. } => "HTA counts synchronisations as work",
+            Facts { surplus: true, unnamed: true, .. } => {
+                "HTA counts host events with a `stream` argument as work, and knows communication by `nccl` only"
+            }
+            Facts { unnamed: true, .. } => "HTA knows communication by `nccl` only",
             Facts { surplus: true, .. } => "HTA counts host events with a `stream` argument as work",
             _ => "names with `Memcpy` or `Sync` have no class in HTA",
         }
@@ -276,7 +287,9 @@ impl Facts {
     fn classes(&self, less: bool) -> &'static str {
         match self {
             Facts { several_ranks: true, .. } => "HTA adds up all ranks",
-            Facts { fine: true, .. } if less => "HTA cuts the times of this table to whole microseconds",
+            Facts { fine: true, unnamed: false, .. } if less => {
+                "HTA cuts the times of this table to whole microseconds"
+            }
             _ => self.breakdown(),
         }
     }
