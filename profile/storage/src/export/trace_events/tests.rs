@@ -4,8 +4,8 @@ use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
     Basis, ClockInfo, CollectiveNote, CounterStep, CounterValue, DeviceKind, DeviceOp, DeviceRange,
-    HostCategory, HostKind, HostOp, Job, MemoryEvent, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
-    WakeUpEvent, Waker, listing,
+    HostCategory, HostKind, HostOp, Job, Links, MemoryEvent, RankInfo, Status, Sync, SyncKind, Trace,
+    TraceTime, WakeUpEvent, Waker, listing,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
@@ -65,6 +65,22 @@ fn losses_and_clocks_of_recordings_come_back() {
         Some(ClockOffset { offset_ns: -5, uncertainty: Nanos(1_500), drift_ns: 20, readings: 7 });
     assert_eq!(lost(&trace).len(), 2);
     FORMATS.into_iter().for_each(|format| check(&job(vec![trace.clone()]), format));
+}
+
+#[test]
+fn of_two_equally_long_events_the_outer_one_stays_outside() {
+    let lines =
+        "op m 0..90 root\n op m 10..20 aten::item\n op m 10..20 aten::_local\n op m 30..40 z\n op m 30..40 a";
+    let trace = deepctx_profile::trace::text::parse(lines).unwrap();
+    let nested = |trace: &Trace| -> Vec<String> {
+        let names = Links::of(trace).threads().concat().into_iter();
+        names.filter_map(|id| Some(trace.name(trace.host.get(id)?.name).to_owned())).collect()
+    };
+    assert_eq!(nested(&trace), ["root", "aten::item", "aten::_local", "z", "a"]);
+    let job = job(vec![trace]);
+    for format in FORMATS {
+        assert_eq!(nested(&again(&job, format)[0]), nested(&job.ranks()[0].trace), "{format}");
+    }
 }
 
 #[test]

@@ -172,8 +172,8 @@ fn begins_are_joined_with_their_ends() {
            {"ph":"M","name":"thread_name","pid":7,"tid":1,"args":{"name":"main"}}"#,
         &[
             "Other 7/1 16000+0 mark #0",
-            "Operator 7/1 12000+3000 aten::mm #0",
             "Other 7/1 10000+10000 outer #0",
+            "Operator 7/1 12000+3000 aten::mm #0",
             "Other 7/3 80000+10000 late in the file #0",
             "2 on-no-thread",
             "1 end-without-begin",

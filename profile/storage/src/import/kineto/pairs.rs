@@ -50,7 +50,7 @@ pub(super) struct Pairs<'b> {
 /// The content of one row.
 pub(super) struct PairedRow<'b> {
     pub(super) row: Row,
-    /// In the order of their ends.
+    /// In the order of their begins: of two with the same begin and end, the first one encloses the other.
     pub(super) pairs: Vec<Pair<'b>>,
     pub(super) without_end: usize,
     pub(super) without_begin: usize,
@@ -69,19 +69,24 @@ impl<'b> Pairs<'b> {
     pub(super) fn join(self) -> impl Iterator<Item = PairedRow<'b>> {
         self.halves.into_iter().map(|(row, mut halves)| {
             halves.sort_by_key(|half| half.at);
-            let mut joined = PairedRow { row, pairs: Vec::new(), without_end: 0, without_begin: 0 };
-            let mut open: Vec<(usize, TraceTime, Begun<'b>)> = Vec::new();
+            let (mut begun, mut open) = (Vec::new(), Vec::new());
+            let mut without_begin = 0;
             for Half { rank, at, begins } in halves {
-                match begins {
-                    Some(of) => open.push((rank, at, of)),
-                    None => match open.pop() {
-                        Some((rank, begin, of)) => joined.pairs.push(Pair { rank, begin, end: at, of }),
-                        None => joined.without_begin += 1,
-                    },
+                match (begins, open.pop()) {
+                    (Some(of), last) => {
+                        open.extend(last);
+                        open.push(begun.len());
+                        begun.push((Pair { rank, begin: at, end: at, of }, false));
+                    }
+                    (None, Some(begin)) => {
+                        let (pair, has_end): &mut (Pair<'_>, bool) = &mut begun[begin];
+                        (pair.end, *has_end) = (at, true);
+                    }
+                    (None, None) => without_begin += 1,
                 }
             }
-            joined.without_end = open.len();
-            joined
+            let ended = begun.into_iter().filter_map(|(pair, has_end)| has_end.then_some(pair));
+            PairedRow { row, pairs: ended.collect(), without_end: open.len(), without_begin }
         })
     }
 }

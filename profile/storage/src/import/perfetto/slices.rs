@@ -83,23 +83,38 @@ impl Lane {
     }
 }
 
+/// Adds the events of a track in the order of their begins: of two slices with the same begin and end, the first one
+/// encloses the other.
 fn add_track(reader: &mut Reader<'_>, lane: &Lane, events: &[FoundEvent]) {
-    let mut open: Vec<FoundEvent> = Vec::new();
+    let ends = ends(reader, events);
     let mut level = 0.0;
-    for event in events {
+    for (event, end) in events.iter().zip(ends) {
         match event.kind {
-            EventType::Begin => open.push(*event),
-            EventType::End => match open.pop() {
-                Some(begin) => slice(reader, lane, &begin, Some(event.at)),
-                None => reader.gap(END_WITHOUT_BEGIN),
-            },
+            EventType::Begin if end.is_some() => slice(reader, lane, event, end),
+            EventType::Begin => reader.gap(NO_END),
+            EventType::End => {}
             EventType::Instant => slice(reader, lane, event, None),
             EventType::Complete => complete(reader, lane, event),
             EventType::Counter if lane.is_sum => {}
             EventType::Counter => counter(reader, lane, event, &mut level),
         }
     }
-    open.iter().for_each(|_| reader.gap(NO_END));
+}
+
+/// The end of each begin.
+fn ends(reader: &mut Reader<'_>, events: &[FoundEvent]) -> Vec<Option<u64>> {
+    let (mut ends, mut open) = (vec![None; events.len()], Vec::new());
+    for (number, event) in events.iter().enumerate() {
+        match event.kind {
+            EventType::Begin => open.push(number),
+            EventType::End => match open.pop() {
+                Some(begin) => ends[begin] = Some(event.at),
+                None => reader.gap(END_WITHOUT_BEGIN),
+            },
+            _ => {}
+        }
+    }
+    ends
 }
 
 /// The message of an event.

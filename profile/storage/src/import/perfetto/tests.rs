@@ -83,7 +83,7 @@ fn ends_belong_to_the_innermost_begin() {
         begin(2, 95, 1, "open"),
         end(1, 5, 1),
     ];
-    let expect = ["other 7/9 20+10 inner", "other 7/9 10+80 outer", "1 end-without-begin", "1 no-end"];
+    let expect = ["other 7/9 10+80 outer", "other 7/9 20+10 inner", "1 end-without-begin", "1 no-end"];
     assert_eq!(shown(&read(&file(packets))), expect);
 }
 
