@@ -141,6 +141,8 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) reserved: NumberOrText<'b>,
     pub(in crate::import) collective: NumberOrText<'b>,
     pub(in crate::import) group: NumberOrText<'b>,
+    /// What the program calls it (`mesh_tp`, `DATA_PARALLEL_GROUP`).
+    pub(in crate::import) group_description: NumberOrText<'b>,
     pub(in crate::import) group_size: NumberOrText<'b>,
     pub(in crate::import) elements_in: NumberOrText<'b>,
     pub(in crate::import) element: NumberOrText<'b>,
@@ -156,6 +158,19 @@ pub(in crate::import) struct Arguments<'b> {
 }
 
 impl<'b> Arguments<'b> {
+    /// The communicator of a collective: its number, and what the program calls it.
+    pub(in crate::import) fn communicator(&self) -> String {
+        let number = self.group.to_text();
+        match self.group_description.word() {
+            // PyTorch's word for none.
+            "" | "undefined" => number,
+            description => {
+                let description: String = description.chars().take(64).collect();
+                format!("{number} {description}").trim().to_owned()
+            }
+        }
+    }
+
     pub(in crate::import) fn field(&mut self, key: &str) -> Option<&mut NumberOrText<'b>> {
         Some(match key {
             "correlation" => &mut self.correlation,
@@ -172,6 +187,7 @@ impl<'b> Arguments<'b> {
             "Total Reserved" => &mut self.reserved,
             "Collective name" => &mut self.collective,
             "Process Group Name" => &mut self.group,
+            "Process Group Description" => &mut self.group_description,
             "Group size" => &mut self.group_size,
             "In msg nelems" => &mut self.elements_in,
             "dtype" => &mut self.element,

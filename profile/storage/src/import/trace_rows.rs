@@ -219,7 +219,7 @@ impl TraceRows {
         let note = CollectiveNote {
             op,
             operation: self.trace.text(&operation),
-            communicator: self.trace.text(&arguments.group.to_text()),
+            communicator: self.trace.text(&arguments.communicator()),
             group_size: small(arguments.group_size.number()).unwrap_or(0),
             elements_in: arguments.elements_in.number().unwrap_or(0),
             element: self.trace.text(&arguments.element.to_text()),

@@ -145,6 +145,23 @@ fn numbered_steps_of_jax_are_training_steps() {
 }
 
 #[test]
+fn communicators_have_the_names_that_programs_give_them() {
+    let of = |description: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"ncclDevKernel","pid":0,"tid":7,"ts":10,"dur":5,"args":{{"stream":7,
+                "Collective name":"allreduce","Process Group Name":"3",{description}"Group size":4}}}}"#
+        )
+    };
+    let check_group = |description: &str, expect: &str| {
+        let collective = format!("allreduce of group {expect}, 4 ranks, 0 elements");
+        check(&of(description), &["Kernel 0/7 10000+5000 ncclDevKernel #0 0 B", &collective]);
+    };
+    check_group(r#""Process Group Description":"mesh_tp","#, "3 mesh_tp");
+    check_group(r#""Process Group Description":"undefined","#, "3");
+    check_group("", "3");
+}
+
+#[test]
 fn a_value_that_is_no_number_spoils_no_other() {
     check(
         r#"{"ph":"X","cat":"kernel","name":"NaN","pid":0,"tid":7,"ts":10,"dur":5,"args":{"occupancy":-nan,"bytes":4}},
