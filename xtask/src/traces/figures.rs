@@ -164,7 +164,8 @@ fn classes(ours: &Value, hta: &Value, facts: &Facts) -> Vec<Row> {
         let (ours, theirs) = (together(ours), kind(theirs));
         // Most traces have one device and no communication.
         if ours > 0.0 || theirs > 0.0 {
-            table.push(row(analysis, ours, Some(theirs), facts.classes(ours > theirs)));
+            let why = facts.classes(ours > theirs, analysis.starts_with("memory"));
+            table.push(row(analysis, ours, Some(theirs), why));
         }
     }
     for (analysis, class, kind) in [
@@ -284,10 +285,10 @@ impl Facts {
     }
 
     /// Why time by classes differs; `less`: HTA has less.
-    fn classes(&self, less: bool) -> &'static str {
+    fn classes(&self, less: bool, of_memory: bool) -> &'static str {
         match self {
             Facts { several_ranks: true, .. } => "HTA adds up all ranks",
-            Facts { fine: true, unnamed: false, .. } if less => {
+            Facts { fine: true, unnamed, .. } if less && (of_memory || !unnamed) => {
                 "HTA cuts the times of this table to whole microseconds"
             }
             _ => self.breakdown(),

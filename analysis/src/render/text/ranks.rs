@@ -85,6 +85,9 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
         return Ok(());
     }
     writeln!(out, "\nCollectives: whom the others wait for")?;
+    if collectives.is_empty() && not_matched.is_empty() {
+        writeln!(out, "  ranks have no collective in common")?;
+    }
     if *communicators_inferred {
         writeln!(
             out,
@@ -101,6 +104,9 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
         writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {}", clock_in_words(row))?;
     }
     more(ranks.len(), rows, "rank", out)?;
+    if collectives.is_empty() {
+        return Ok(());
+    }
     let mut all: Vec<_> = collectives.iter().collect();
     all.sort_rows_by_key(|row| std::cmp::Reverse(row.waited_ns));
     writeln!(out, "      skew  transfer  latest  collective")?;

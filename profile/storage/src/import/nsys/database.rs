@@ -58,6 +58,19 @@ pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     size.checked_mul(pages as usize)
 }
 
+/// The database as one without a write-ahead log. Tools that open an export leave it in that mode (2 at 18 and 19), in
+/// which SQLite looks for a second file, also of a database in memory.
+pub(super) fn without_log(bytes: &[u8]) -> Cow<'_, [u8]> {
+    match bytes.get(18..20) {
+        Some([2, _] | [_, 2]) => {
+            let mut changed = bytes.to_vec();
+            changed[18..20].fill(1);
+            changed.into()
+        }
+        _ => bytes.into(),
+    }
+}
+
 impl<'b> Database<'b> {
     /// Opens a database and lists its tables.
     ///

@@ -42,7 +42,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<(u32, Trace)>, ImportError> {
         };
         ImportError::damaged(Kind::Nsys, because)
     };
-    let database = Database::open(bytes).map_err(damaged)?;
+    let bytes = database::without_log(bytes);
+    let database = Database::open(&bytes).map_err(damaged)?;
     known(&database)?;
     let mut reader = Reader { processes: Processes::of(&database).map_err(damaged)?, database: &database };
     reader.all().map_err(damaged)?;

@@ -342,6 +342,16 @@ fn older_exports_are_read_with_what_they_have() {
 }
 
 #[test]
+fn a_database_with_a_write_ahead_log_is_read_without_it() {
+    let mut bytes = two_processes();
+    let expect: Vec<_> = traces(&bytes).unwrap().0.iter().flat_map(|(_, trace)| shown(trace)).collect();
+    bytes[18..20].fill(2);
+    let found: Vec<_> = traces(&bytes).unwrap().0.iter().flat_map(|(_, trace)| shown(trace)).collect();
+    assert_eq!(found, expect);
+    assert!(!found.is_empty());
+}
+
+#[test]
 fn rows_that_make_no_sense_are_left_out_and_counted() {
     let kept =
         format!("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 14, 0, {}, 7, 1, 0, NULL);", A + 1);
