@@ -342,7 +342,7 @@ fn older_exports_are_read_with_what_they_have() {
 }
 
 #[test]
-fn a_database_with_a_write_ahead_log_is_read_without_it() {
+fn a_database_in_wal_mode_is_read() {
     let mut bytes = two_processes();
     let expect: Vec<_> = traces(&bytes).unwrap().0.iter().flat_map(|(_, trace)| shown(trace)).collect();
     bytes[18..20].fill(2);
