@@ -68,6 +68,9 @@ const DEFECTS: &[(&str, &str, &str)] = &[
     ("blocking-waits", "dlrm-job", "each rank waits ten times in `aten::copy_`"),
     ("straggler", "dlrm-job", "rank 7 begins five of eight collectives last; HTA names it too"),
     ("uneven-ranks", "dlrm-job", "rank 5 spends 6.8 ms in operators and calls, the mean rank 5.3 ms"),
+    ("idle-device", "alexnet", "79 kernels and 16 copies in a window of 43 s: the device ran 66 ms of it"),
+    ("idle-device", "event-sync", "four kernels of 12 µs on average in a step of 3 ms"),
+    ("idle-device", "dlrm-job", "eight devices that ran 2.7 to 12.3 ms of steps of 13 to 20 ms"),
     ("communication", "dlrm-job", "`ncclKernel_…` takes most of the devices' time"),
     ("communication", "dlrm", "`ncclKernel_…` takes most of the device's time"),
 ];
