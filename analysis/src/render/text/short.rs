@@ -109,8 +109,8 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let kernels = fitting(kernels.zip(&names).map(kernel));
     let peak = |of: &MemoryPool| format!("{} {}", of.pool.device, Bytes(of.pool.peak_bytes));
     let texts = [
-        ("Steps", durations(&report.training_steps)),
-        ("Ranges", durations(&report.ranges)),
+        ("Steps", durations(&report.training_steps, "")),
+        ("Ranges", durations(&report.ranges, "own time: ")),
         ("Layers", top(&report.layers, |of| percent(&of.layer, of.inclusive_percent))),
         (
             "Compiled code",
@@ -145,7 +145,8 @@ fn fitting(texts: impl Iterator<Item = String>) -> String {
     line
 }
 
-fn durations(ranges: &Ranges) -> String {
+/// The longest of them in total; `of` says which time it is.
+fn durations(ranges: &Ranges, of: &str) -> String {
     ranges.rows.first().map_or_else(String::new, |row| {
         let [mean, most] = [row.mean_ns as u64, row.max_ns].map(Nanos);
         let name = without_middle(&row.name, 40);
@@ -154,7 +155,7 @@ fn durations(ranges: &Ranges) -> String {
             "" => String::new(),
             at => format!(", at {}", without_start(at, 40)),
         };
-        format!("{name}: {}, mean {mean}, longest {most}{at}", row.count)
+        format!("{name}: {}, {of}mean {mean}, longest {most}{at}", row.count)
     })
 }
 

@@ -284,6 +284,8 @@ fn the_short_report_fits_one_screen() {
         "Hottest functions",
         "Layers",
         "Steps",
+        "epoch: 1, mean 5.00 ms",
+        "epoch: 1, own time: mean 5.00 ms",
         "Peak memory",
         "Quality: ",
     ] {
