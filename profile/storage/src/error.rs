@@ -174,6 +174,13 @@ impl OpenError {
                 "a profile is for its owner alone: who called sudo to make it, or else root".to_owned()
             }
             #[cfg(feature = "import")]
+            OpenError::Import { source: ImportError::TooLarge { .. }, .. } => {
+                "trace fewer steps, or open the files of a job one at a time".to_owned()
+            }
+            // The error says what to do.
+            #[cfg(feature = "import")]
+            OpenError::Import { source: ImportError::NotRead { .. }, .. } => return None,
+            #[cfg(feature = "import")]
             OpenError::Import { .. } => {
                 "a profile is what `record -o` makes; pprof, Kineto, rocprofv3, XPlane, Perfetto and Nsight \
                 Systems traces, perf script output and folded stacks are imported"

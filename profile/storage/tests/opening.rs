@@ -197,6 +197,9 @@ fn what_cannot_be_imported_is_a_note_or_an_error() {
     assert!(matches!(&error, OpenError::Import { source: ImportError::Unknown { .. }, .. }), "{error:?}");
     assert!(error.hint().unwrap().contains("folded stacks are imported"));
     assert!(error.source().unwrap().to_string().contains("neither a profile nor anything"));
+    // What is known needs no list of formats.
+    let packed = open(file("PK\x03\x04")).unwrap_err();
+    assert!(packed.to_string().contains("it is a zip archive") && packed.hint().is_none(), "{packed}");
 }
 
 #[test]
