@@ -385,10 +385,7 @@ impl Builder<'_> {
         let (name, profile) = (self.trace.name(op.name), &mut *self.profile);
         let frame = match op.kind {
             HostKind::RuntimeCall | HostKind::DriverCall => Frame::GpuApi { name: profile.text(name) },
-            HostKind::Python => match words::python(profile, name) {
-                Some(frame) => frame,
-                None => words::of_python(profile, name, "", None, None),
-            },
+            HostKind::Python => words::python_function(profile, &words::without_addresses(name)),
             HostKind::Layer => words::layer(profile, name),
             HostKind::Operator => Frame::Operator { name: profile.text(name) },
             HostKind::Annotation => Frame::Range { name: profile.text(name) },

@@ -3,6 +3,7 @@
 //! Owns: what the shape of a name says. Because: text formats have no other place for the kind of a frame, and it is
 //! the kind that colors, views and findings go by. Does not: guess: a name of any other shape is native code.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use deepctx_profile::frame::{Frame, Line, Origin, Role};
@@ -98,6 +99,24 @@ pub(super) fn python(profile: &mut Profile, text: &str) -> Option<Frame> {
         }
         _ => Some(of_python(profile, rest, file, None, None)),
     }
+}
+
+/// A function of Python, by a name in whatever form.
+pub(super) fn python_function(profile: &mut Profile, text: &str) -> Frame {
+    python(profile, text).unwrap_or_else(|| of_python(profile, text, "", None, None))
+}
+
+/// A name without addresses of objects, which differ in each run: `<built-in method astype of numpy.ndarray object>`.
+pub(super) fn without_addresses(name: &str) -> Cow<'_, str> {
+    const AT: &str = " at 0x";
+    let Some((first, rest)) = name.split_once(AT) else { return name.into() };
+    let mut out = first.to_owned();
+    for part in rest.split(AT) {
+        let rest = part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+        out += if rest.len() < part.len() { "" } else { AT };
+        out += rest;
+    }
+    out.into()
 }
 
 /// A layer, in our own notation.

@@ -80,6 +80,22 @@ proptest! {
 }
 
 #[test]
+fn addresses_of_objects_make_no_functions() {
+    let name = |object: &str| format!("<built-in method f of a object at {object}>");
+    let names = [name("0x7f709c2f2010"), name("0x7cbf780f01b0"), "a at 0x1 of b at 0xf; c at 0xg".into()];
+    let events: Vec<_> =
+        (0..).zip(&names).map(|(n, name)| (&**name, "python_function", n * 10, 10)).collect();
+    let imported = read(document(&events).as_bytes(), "x").unwrap();
+    expect![[r#"
+        all
+          process-7
+            <built-in method f of a object>  wall-time=20000/2[10000..10000]
+            a of b: c at 0xg  wall-time=10000
+    "#]]
+    .assert_eq(&text::tree(&imported.profile));
+}
+
+#[test]
 fn devices_are_at_work_for_the_union_of_their_work() {
     let kernel = |device: u32, ts: u32, dur: u32| {
         format!(
