@@ -13,6 +13,7 @@ use std::io::{self, Write};
 
 use deepctx_capture::dump::DumpConfig;
 use deepctx_capture::{CaptureError, Targets, doctor, find_job};
+use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_session::dump::{self, Dump, DumpedFrame, DumpedProcess, DumpedThread, FrameRole, Wait};
 
 use crate::capture_args::TargetArgs;
@@ -156,10 +157,20 @@ fn write_stack(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
     if let Some(reason) = first.no_stack {
         writeln!(out, "    no stack: {}", reason.sentence)?;
     }
-    for frame in first.frames.iter().filter(|frame| frame.role != FrameRole::Interpreter) {
-        write_frame(frame, out)?;
-    }
+    write_frames(&first.frames, out)?;
     writeln!(out)
+}
+
+/// The frames without those of interpreters. C++ names are short: whole ones of PyTorch fill up to ten lines each.
+fn write_frames(frames: &[DumpedFrame], out: &mut dyn Write) -> io::Result<()> {
+    let shown = || frames.iter().filter(|frame| frame.role != FrameRole::Interpreter);
+    // Names of other kinds stay whole, as those of Python do.
+    let kind = |frame: &DumpedFrame| match frame.kind {
+        "native" => FrameKind::Native,
+        _ => FrameKind::Python,
+    };
+    let names = short_labels(shown().map(|frame| (kind(frame), frame.function.as_str())));
+    shown().zip(&names).try_for_each(|(frame, name)| write_frame(frame, name, out))
 }
 
 /// Names and ids of the first few threads or processes.
@@ -184,8 +195,8 @@ fn wait(group: &[&DumpedThread]) -> Option<String> {
     Some(if others == 0 { first.to_string() } else { format!("such as: {first}") })
 }
 
-fn write_frame(frame: &DumpedFrame, out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "    {:<8} {}", frame.kind, frame.function)?;
+fn write_frame(frame: &DumpedFrame, name: &str, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "    {:<8} {name}", frame.kind)?;
     let file = if frame.kind == "python" { &frame.file } else { base_name(&frame.file) };
     match (file, frame.line) {
         ("", _) => writeln!(out),
@@ -284,6 +295,19 @@ mod tests {
                  thread 3 worker-3: sleeping for 4.5 s, {waits}\n{stack}\n{end}"
             ),
         );
+    }
+
+    #[test]
+    fn cpp_names_are_short_in_text_and_whole_in_json() {
+        let whole =
+            "c10::impl::wrap_kernel<at::Tensor (at::Tensor const&), c10::List<long>>::call(c10::Keys)";
+        let dump = dump(vec![thread(2, &[frame("native", whole, "/lib/libtorch.so", None)])]);
+        let (mut said, mut stored) = (Vec::new(), Vec::new());
+        text(&dump, false, &mut said).unwrap();
+        json(&dump, &mut stored).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("\n    native   c10::impl::wrap_kernel::call (libtorch.so)\n"), "{said}");
+        assert!(String::from_utf8(stored).unwrap().contains(whole));
     }
 
     #[test]
