@@ -17,7 +17,7 @@ use deepctx_symbolizer::{Avma, Lookup, Symbolizer};
 
 /// True when real captures are possible; prints what is missing, and fails if tests must not be skipped.
 pub(crate) fn can_capture() -> bool {
-    let missing: Vec<_> = deepctx_capture::doctor::checks().into_iter().filter(|c| !c.ok).collect();
+    let missing: Vec<_> = deepctx_capture::doctor::checks().into_iter().filter(|c| !c.ok()).collect();
     if missing.is_empty() {
         return true;
     }

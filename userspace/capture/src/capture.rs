@@ -347,7 +347,11 @@ fn start_system(
     config.system_metrics.map(spawn).transpose().map_err(|source| CaptureError::Io { what, source })
 }
 
-fn require_capabilities() -> Result<(), CaptureError> {
+/// Requires the privileges of a capture.
+///
+/// # Errors
+/// Those that this process lacks.
+pub fn require_capabilities() -> Result<(), CaptureError> {
     match doctor::missing_capabilities() {
         missing if missing.is_empty() => Ok(()),
         capabilities => Err(CaptureError::NotPrivileged { capabilities }),

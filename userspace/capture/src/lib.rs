@@ -101,7 +101,7 @@ mod waiting_scans;
 
 pub use budget::{Budget, ProbeHold};
 pub use called_functions::CalledFunctionMap;
-pub use capture::{Capture, find_job, find_processes};
+pub use capture::{Capture, find_job, find_processes, require_capabilities};
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 pub use error::CaptureError;
 pub use message::Message;

@@ -21,6 +21,7 @@ use super::demo_args::DemoArgs;
 use super::failure::{Completion, Failure};
 use super::options::Cli;
 use super::progress::Progress;
+use super::run::refused;
 
 /// The example: a training loop in plain Python with typical bottlenecks.
 const PROGRAM: &str = include_str!("demo/training.py");
@@ -34,6 +35,8 @@ const INTERPRETERS: [&str; 2] = ["python3", "python"];
 /// # Errors
 /// What stopped the command.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
+    // Before the example starts: it would run for nothing.
+    deepctx_capture::require_capabilities().map_err(|error| refused(&error))?;
     let example = Example::start()?;
     let pid = example.child.id().to_string();
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::failure::{COULD_NOT_RUN, Completion, Failure};
 use super::options::{DoctorArgs, TextOrJson};
 use super::output;
-use deepctx_capture::doctor::{Check, Remedy, checks};
+use deepctx_capture::doctor::{Check, Remedy, State, checks};
 
 /// Runs the command. The exit code is 2 when a requirement is missing.
 ///
@@ -27,30 +27,49 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<Completion, Failure> {
         TextOrJson::Text => text(&checks, out),
         TextOrJson::Json => json(&checks, out),
     })?;
-    Ok(if checks.iter().all(|check| check.ok) {
-        Completion::Fully
-    } else {
-        Completion::Command(COULD_NOT_RUN)
-    })
+    Ok(if checks.iter().all(Check::ok) { Completion::Fully } else { Completion::Command(COULD_NOT_RUN) })
 }
 
 fn text(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
     let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
     for check in checks {
-        let mark = if check.ok { "ok     " } else { "MISSING" };
-        writeln!(out, "{mark}  {:width$}  {}", check.name, check.found)?;
+        let mark = match check.state {
+            State::Enough => "ok",
+            State::Less => "-",
+            State::Missing => "MISSING",
+        };
+        writeln!(out, "{mark:7}  {:width$}  {}", check.name, check.found)?;
         if let Some(fix) = &check.fix {
             writeln!(out, "{:9}{:width$}  hint: {fix}", "", "")?;
         }
     }
-    Ok(())
+    writeln!(out, "\n{}", verdict(checks))
+}
+
+/// One line for those who read no other.
+fn verdict(checks: &[Check]) -> String {
+    let names = |state| {
+        let found = checks.iter().filter(|check| check.state == state).map(|check| check.name);
+        found.collect::<Vec<_>>().join(", ")
+    };
+    match (names(State::Missing), names(State::Less)) {
+        (missing, less) if missing.is_empty() && less.is_empty() => "ready to capture".to_owned(),
+        (missing, less) if missing.is_empty() => format!("ready to capture; none or less of: {less}"),
+        (missing, _) => format!("not ready: {missing}"),
+    }
 }
 
 fn json(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<_> = checks
         .iter()
         .map(|check| {
-            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix.as_ref().map(Remedy::to_string) })
+            let state = match check.state {
+                State::Enough => "enough",
+                State::Less => "less",
+                State::Missing => "missing",
+            };
+            let fix = check.fix.as_ref().map(Remedy::to_string);
+            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok(), "state": state, "fix": fix })
         })
         .collect();
     serde_json::to_writer_pretty(&mut *out, &rows)?;
@@ -61,17 +80,33 @@ fn json(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn check(name: &'static str, state: State, fix: Option<Remedy>) -> Check {
+        Check { name, found: "it".into(), state, fix }
+    }
+
     #[test]
-    fn missing_requirement_has_a_hint() {
+    fn each_result_has_a_mark_and_maybe_a_hint() {
         let checks = [
-            Check { name: "kernel", found: "6.1".into(), ok: true, fix: None },
-            Check { name: "BTF", found: "none".into(), ok: false, fix: Some("install it".into()) },
+            check("kernel", State::Enough, None),
+            check("driver", State::Less, None),
+            check("BTF", State::Missing, Some("install it".into())),
         ];
         let mut out = Vec::new();
         text(&checks, &mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "ok       kernel  6.1\nMISSING  BTF     none\n                 hint: install it\n"
+            "ok       kernel  it\n-        driver  it\nMISSING  BTF     it\n                 hint: install it\n\n\
+             not ready: BTF\n"
         );
+    }
+
+    #[test]
+    fn the_last_line_says_whether_a_capture_is_possible() {
+        let kernel = check("kernel", State::Enough, None);
+        let driver = check("driver", State::Less, None);
+        let btf = check("BTF", State::Missing, None);
+        assert_eq!(verdict(std::slice::from_ref(&kernel)), "ready to capture");
+        assert_eq!(verdict(&[kernel, driver.clone()]), "ready to capture; none or less of: driver");
+        assert_eq!(verdict(&[driver, btf]), "not ready: BTF");
     }
 }

@@ -60,7 +60,7 @@ impl Failure {
     /// Adds a hint for the user.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
-        self.hint = Some(one_line(&hint.to_string()));
+        self.hint = Some(one_line(&doctor::with_installed_pages(&hint.to_string())));
         self
     }
 

@@ -32,7 +32,7 @@ use super::on_finding::Actions;
 use super::progress::Progress;
 use super::standstill::Standstill;
 use signals::{Requests, Signals, Stop, came};
-pub(crate) use start::{SessionSinks, meta, start_capture, start_session, window};
+pub(crate) use start::{SessionSinks, meta, refused, start_capture, start_session, window};
 
 /// Polling interval for everything without events.
 const TICK: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@
 use super::archive::Effort;
 use super::needs::Needs;
 use super::product::Product;
-use super::tree::{COLLECTOR, NAME, PROGRAM};
+use super::tree::{COLLECTOR, NAME, PAGES, PROGRAM};
 use super::{Packages, deb, image, pack};
 use crate::{module, sh};
 use anyhow::{Context, Result, ensure};
@@ -246,7 +246,20 @@ pub(super) fn installed(prefix: &Path) -> Result<()> {
     let complete = "source \"$1\"; COMP_WORDS=(deepctx-bpf rec); COMP_CWORD=1; _deepctx__bpf deepctx-bpf rec deepctx-bpf; echo \"${COMPREPLY[*]}\"";
     let found = sh::output(Command::new("bash").args(["-c", complete, "bash"]).arg(&script))?;
     ensure!(found == "record", "bash completes `deepctx-bpf rec` to {found:?}");
+    let pages = prefix.join("share/doc").join(NAME).join(PAGES);
+    hints_name(&program, &pages.join("findings.md"))?;
     captures(&program)
+}
+
+/// Hints lead to installed pages.
+fn hints_name(program: &Path, page: &Path) -> Result<()> {
+    ensure!(page.is_file(), "no {}", page.display());
+    let mut wrong = Command::new(program);
+    wrong.args(["analyze", "--fail-on", "no-such-rule", "/dev/null"]);
+    let said = String::from_utf8_lossy(&wrong.output()?.stderr).into_owned();
+    let page = page.canonicalize()?;
+    ensure!(said.contains(&*page.to_string_lossy()), "no hint leads to {}: {said}", page.display());
+    Ok(())
 }
 
 /// It captures with its bundled parts: the kernel programs, the workers, the collector's location.

@@ -5,7 +5,7 @@
 //! lib/deepctx-bpf/libdeepctx_collector.so        found from bin by ../lib/deepctx-bpf
 //! share/man/man1/*.1.gz
 //! share/{bash-completion,fish,zsh}/…
-//! share/doc/deepctx-bpf/…
+//! share/doc/deepctx-bpf/…, with the pages that hints name in docs/
 //! ```
 //!
 //! Owns: these names. Because: three package formats must have the same contents. Does not: pack it.
@@ -32,8 +32,11 @@ const SHELLS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/deepctx-bpf.fish"),
     ("zsh", "share/zsh/vendor-completions/_deepctx-bpf"),
 ];
-/// Included documents.
+/// Included documents, with the folder [`PAGES`].
 const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// Folder of the pages to which hints and the README lead; the program looks for it beside itself.
+pub(super) const PAGES: &str = "docs";
 
 /// The files of all packages.
 pub(super) struct Tree {
@@ -75,10 +78,20 @@ impl Tree {
         for name in DOCUMENTS {
             put(&root.join("share/doc").join(NAME).join(name), &fs::read_to_string(sh::root().join(name))?)?;
         }
+        copy_pages(&root.join("share/doc").join(NAME))?;
         let musl = if product.target.is_musl() { "-musl" } else { "" };
         let stem = format!("{NAME}-{version}-{}-linux{musl}", needs.machine);
         Ok(Self { root, module, debug, version, stem })
     }
+}
+
+/// Copies the pages with their pictures and examples.
+fn copy_pages(documents: &Path) -> Result<()> {
+    let from = sh::root().join(PAGES);
+    for page in sh::files_below(&from, "") {
+        put(&documents.join(PAGES).join(page.strip_prefix(&from)?), &fs::read_to_string(&page)?)?;
+    }
+    Ok(())
 }
 
 /// Writes a world-readable file and its parent folders.

@@ -3,7 +3,7 @@
 //! Owns: the list of capabilities by purpose. Because: a user who runs the program with less than root must know
 //! exactly which capabilities to grant, and what is lost without them. Does not: acquire any.
 
-use super::{Check, read, with_sudo};
+use super::{Check, State, read, with_sudo};
 use crate::kernel_offsets;
 
 /// A capability, by its bit in `CapEff` (include/uapi/linux/capability.h).
@@ -84,10 +84,12 @@ fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
             });
         }
     }
+    let captures = missing(&CAPTURE, effective).next().is_none();
+    let without = if captures { State::Less } else { State::Missing };
     let first = Check {
         name: "privileges",
         found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
-        ok: missing(&CAPTURE, effective).next().is_none(),
+        state: State::enough_if(words.is_empty(), without),
         fix: (!words.is_empty()).then(|| with_sudo().into()),
     };
     let by_feature = features.iter().map(|feature| of_feature(feature, effective));
@@ -98,10 +100,11 @@ fn of_feature(feature: &Feature, effective: u64) -> Check {
     let needs: Vec<&str> = feature.needs.iter().map(|capability| capability.name).collect();
     let missing: Vec<&str> = missing(feature, effective).map(|capability| capability.name).collect();
     let needs = needs.join(", ");
+    let without = if feature.without.is_some() { State::Less } else { State::Missing };
     Check {
         name: feature.name,
         found: if missing.is_empty() { needs } else { format!("{needs}; missing: {}", missing.join(", ")) },
-        ok: missing.is_empty() || feature.without.is_some(),
+        state: State::enough_if(missing.is_empty(), without),
         fix: None,
     }
 }
@@ -128,20 +131,24 @@ mod tests {
 
     #[test]
     fn missing_capabilities_are_named_with_what_they_are_for() {
-        let check = |effective: u64, uprobe_multi: bool, ok: bool, found: &str| {
+        let check = |effective: u64, uprobe_multi: bool, state: State, found: &str| {
             let checks = checks_of(effective, uprobe_multi);
-            assert_eq!((checks[0].ok, checks[0].found.as_str()), (ok, found), "{effective:#x}");
-            assert_eq!(checks.iter().all(|check| check.ok), ok, "{effective:#x}");
+            assert_eq!((checks[0].state, checks[0].found.as_str()), (state, found), "{effective:#x}");
+            assert_eq!(checks.iter().all(Check::ok), state != State::Missing, "{effective:#x}");
+            // No feature is enough while something that it needs is missing.
+            let lacks = |check: &&Check| check.found.contains("missing: ");
+            assert!(checks.iter().filter(lacks).all(|check| check.state != State::Enough), "{effective:#x}");
         };
-        check(ALL, true, true, "enough");
-        check(u64::MAX, false, true, "enough");
-        check(ALL & !(1 << 39), true, false, "without CAP_BPF");
-        check(ALL & !(1 << 34), true, true, "without CAP_SYSLOG (names of kernel functions will be missing)");
+        let (enough, less, missing) = (State::Enough, State::Less, State::Missing);
+        check(ALL, true, enough, "enough");
+        check(u64::MAX, false, enough, "enough");
+        check(ALL & !(1 << 39), true, missing, "without CAP_BPF");
+        check(ALL & !(1 << 34), true, less, "without CAP_SYSLOG (names of kernel functions will be missing)");
         // CAP_SYS_ADMIN replaces the newer ones that were split off from it.
-        check(ALL & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, true, "enough");
-        check(ALL & !(1 << 19) | 1 << 21, true, false, "without CAP_SYS_PTRACE");
+        check(ALL & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, enough, "enough");
+        check(ALL & !(1 << 19) | 1 << 21, true, missing, "without CAP_SYS_PTRACE");
         // Before Linux 6.6 probes need it themselves.
-        check(ALL, false, true, "without CAP_SYS_ADMIN (calls of probed libraries will be missing)");
+        check(ALL, false, less, "without CAP_SYS_ADMIN (calls of probed libraries will be missing)");
     }
 
     #[test]

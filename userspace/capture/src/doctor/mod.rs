@@ -4,6 +4,8 @@
 //! why, and what its user can change. Does not: print, or change anything.
 
 mod capabilities;
+mod installations;
+mod pages;
 mod restrictions;
 
 use std::fmt;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 pub(super) use capabilities::missing_capabilities;
+pub use pages::with_installed_pages;
 
 use super::arch::HERE;
 use super::perf_event::{self, Clock};
@@ -25,9 +28,34 @@ pub struct Check {
     /// The result.
     pub found: String,
     /// Whether it is sufficient.
-    pub ok: bool,
-    /// A remedy; for a check that is ok, a way to get more.
+    pub state: State,
+    /// A remedy; for a check that is not missing, a way to get more.
     pub fix: Option<Remedy>,
+}
+
+/// Result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Sufficient.
+    Enough,
+    /// There is less than there could be, or nothing; a capture works without it.
+    Less,
+    /// A capture, or an important part of it, needs this.
+    Missing,
+}
+
+impl State {
+    /// Enough, or else what its absence means.
+    fn enough_if(is_enough: bool, otherwise: Self) -> Self {
+        if is_enough { Self::Enough } else { otherwise }
+    }
+}
+
+impl Check {
+    /// Whether nothing that is needed is missing here.
+    pub fn ok(&self) -> bool {
+        self.state != State::Missing
+    }
 }
 
 /// A remedy for a check.
@@ -72,7 +100,7 @@ const KERNEL_MIN: (u32, u32) = (5, 15);
 
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    let mut checks = vec![machine(), kernel(), btf()];
+    let mut checks = vec![installations::check(), machine(), kernel(), btf()];
     checks.extend(capabilities::checks());
     checks.extend([
         perf_events(),
@@ -95,13 +123,14 @@ fn read(path: &str) -> Option<String> {
 fn machine() -> Check {
     let tested = if HERE.is_tested { "" } else { ": built for it, but not tested on it" };
     // An untested machine is no reason not to try.
-    Check { name: "machine", found: format!("{}{tested}", HERE.arch), ok: true, fix: None }
+    Check { name: "machine", found: format!("{}{tested}", HERE.arch), state: State::Enough, fix: None }
 }
 
 fn kernel() -> Check {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let ok = version(&release).is_none_or(|v| v >= KERNEL_MIN);
-    Check { name: "kernel", found: release, ok, fix: (!ok).then(|| newer_kernel_hint().into()) }
+    let state = State::enough_if(ok, State::Missing);
+    Check { name: "kernel", found: release, state, fix: (!ok).then(|| newer_kernel_hint().into()) }
 }
 
 /// Major and minor number of a release such as `6.1.0-18-amd64`.
@@ -116,7 +145,7 @@ fn btf() -> Check {
     Check {
         name: "kernel types (BTF)",
         found: if ok { path.into() } else { "none".into() },
-        ok,
+        state: State::enough_if(ok, State::Missing),
         fix: (!ok).then(|| BTF_HINT.into()),
     }
 }
@@ -129,7 +158,7 @@ fn perf_events() -> Check {
         found: paranoid.map_or("none".into(), |level| {
             format!("perf_event_paranoid = {level}: CAP_PERFMON overrides it")
         }),
-        ok,
+        state: State::enough_if(ok, State::Missing),
         fix: (!ok).then(|| "use a kernel built with CONFIG_PERF_EVENTS=y".into()),
     }
 }
@@ -140,18 +169,16 @@ fn sampling_rate() -> Check {
     Check {
         name: "highest sampling rate",
         found: rate.map_or("not limited".into(), |rate| format!("{rate} Hz")),
-        ok,
+        state: State::enough_if(ok, State::Missing),
         fix: (!ok).then(|| Remedy::kernel_parameter("kernel.perf_event_max_sample_rate=10000")),
     }
 }
 
 fn hardware_cycles() -> Check {
-    let found = if perf_event::has_cycles() {
-        "can be sampled"
-    } else {
-        "none that can be sampled; the CPU clock is used"
-    };
-    Check { name: "hardware cycles", found: found.into(), ok: true, fix: None }
+    let ok = perf_event::has_cycles();
+    let found = if ok { "can be sampled" } else { "none that can be sampled; the CPU clock is used" };
+    let state = State::enough_if(ok, State::Less);
+    Check { name: "hardware cycles", found: found.into(), state, fix: None }
 }
 
 fn uprobes() -> Check {
@@ -160,7 +187,7 @@ fn uprobes() -> Check {
         name: "uprobes",
         found: if ok { "yes".into() } else { "none".into() },
         // Sampling works without them; GPU launches and operators need them.
-        ok: true,
+        state: State::enough_if(ok, State::Less),
         fix: (!ok).then(|| "use a kernel built with CONFIG_UPROBE_EVENTS=y to see GPU launches".into()),
     }
 }
@@ -171,7 +198,7 @@ fn kernel_symbols() -> Check {
     Check {
         name: "kernel symbols",
         found: if hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
-        ok: !hidden,
+        state: State::enough_if(!hidden, State::Missing),
         // With 2 they are hidden from everybody; below, CAP_SYSLOG shows them (`kallsyms_show_value`,
         // kernel/ksyms_common.c).
         fix: hidden.then(|| match read("/proc/sys/kernel/kptr_restrict").as_deref() {
@@ -186,7 +213,7 @@ fn disk_cache() -> Check {
     Check {
         name: "cache of unwind tables",
         found: folder.as_ref().map_or("none: no home folder".into(), |f| f.display().to_string()),
-        ok: true,
+        state: State::enough_if(folder.is_some(), State::Less),
         fix: folder.is_none().then(|| "set XDG_CACHE_HOME".into()),
     }
 }
@@ -195,18 +222,19 @@ fn disk_cache() -> Check {
 fn gpu_counters() -> Check {
     let parameters = read("/proc/driver/nvidia/params");
     let admins_only = parameters.as_deref().and_then(counters_are_for_admins);
-    let (found, fix) = match (parameters.is_some(), admins_only) {
-        (false, _) => ("no NVIDIA driver", None),
-        (true, Some(false)) => ("for everybody", None),
+    let (state, found, fix) = match (parameters.is_some(), admins_only) {
+        (false, _) => (State::Less, "no NVIDIA driver", None),
+        (true, Some(false)) => (State::Enough, "for everybody", None),
         (true, Some(true)) => (
+            State::Less,
             "for administrators: --pc-sampling of other users' programs is refused",
             Some(
                 "set NVreg_RestrictProfilingToAdminUsers=0 for the module nvidia, or run the program as root",
             ),
         ),
-        (true, None) => ("the driver does not say for whom", None),
+        (true, None) => (State::Enough, "the driver does not say for whom", None),
     };
-    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(Remedy::from) }
+    Check { name: "GPU counters", found: found.into(), state, fix: fix.map(Remedy::from) }
 }
 
 /// The restriction according to the driver's parameters, as the module names them when loaded.
@@ -218,7 +246,9 @@ fn counters_are_for_admins(parameters: &str) -> Option<bool> {
 fn gpu_driver() -> Check {
     let nvidia = read("/proc/driver/nvidia/version").and_then(|text| text.lines().next().map(str::to_owned));
     let amd = Path::new("/dev/kfd").exists().then(|| "amdgpu (/dev/kfd)".to_owned());
-    Check { name: "GPU driver", found: nvidia.or(amd).unwrap_or_else(|| "none".into()), ok: true, fix: None }
+    let found = nvidia.or(amd);
+    let state = State::enough_if(found.is_some(), State::Less);
+    Check { name: "GPU driver", found: found.unwrap_or_else(|| "none".into()), state, fix: None }
 }
 
 /// Where unwind tables are kept between runs: root's own folder, otherwise the user's (`$XDG_CACHE_HOME`, `~/.cache`).
@@ -241,7 +271,7 @@ const SUDO_FOLDERS: [&str; 6] =
 
 /// Advice for missing privileges. A program installed by pip is in no folder where `sudo` looks.
 pub(super) fn with_sudo() -> String {
-    with_sudo_of(std::env::current_exe().ok().as_deref())
+    with_installed_pages(&with_sudo_of(std::env::current_exe().ok().as_deref()))
 }
 
 fn with_sudo_of(program: Option<&Path>) -> String {
@@ -274,7 +304,7 @@ pub(super) fn newer_kernel_hint() -> String {
 /// The release of the running kernel, if it is older than the programs need.
 pub(super) fn kernel_too_old() -> Option<String> {
     let check = kernel();
-    (!check.ok).then_some(check.found)
+    (!check.ok()).then_some(check.found)
 }
 
 /// Why an event may have been refused.

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Check, read};
+use super::{Check, State, read};
 
 /// The number of the first process namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -27,8 +27,8 @@ pub(super) fn checks() -> Vec<Check> {
     rows.into_iter().flatten().collect()
 }
 
-fn row(name: &'static str, found: String, ok: bool, fix: &str) -> Check {
-    Check { name, found, ok, fix: Some(fix.into()) }
+fn row(name: &'static str, found: String, state: State, fix: &str) -> Check {
+    Check { name, found, state, fix: Some(fix.into()) }
 }
 
 /// `text` lists the levels, with the active one in brackets: `none [integrity] confidentiality`.
@@ -39,13 +39,13 @@ fn lockdown(text: &str) -> Option<Check> {
     // events are refused (`LOCKDOWN_PERF`).
     let fix =
         "boot with lockdown=integrity, or without: this level refuses BPF programs that read kernel memory";
-    (level == "confidentiality").then(|| row("lockdown", level.to_owned(), false, fix))
+    (level == "confidentiality").then(|| row("lockdown", level.to_owned(), State::Missing, fix))
 }
 
 fn selinux(enforce: &str, label: Option<&str>) -> Option<Check> {
     let found = format!("enforcing, this process is {}", label.unwrap_or("of an unknown label"));
     let fix = "where a capture is refused, `sudo ausearch -m avc -c deepctx-bpf` says by which rule";
-    (enforce == "1").then(|| row("SELinux", found, true, fix))
+    (enforce == "1").then(|| row("SELinux", found, State::Less, fix))
 }
 
 /// `label` is `unconfined`, or a profile with its mode: `docker-default (enforce)`.
@@ -53,7 +53,7 @@ fn apparmor(label: Option<&str>) -> Option<Check> {
     let label = label.filter(|label| !label.is_empty() && *label != "unconfined")?;
     let fix = "where a capture is refused, run it outside of this profile (`aa-exec -p unconfined`; in a container, \
                `--security-opt apparmor=unconfined`)";
-    Some(row("AppArmor", label.to_owned(), true, fix))
+    Some(row("AppArmor", label.to_owned(), State::Less, fix))
 }
 
 /// `status` is that of this process in `/proc`.
@@ -61,13 +61,14 @@ fn seccomp(status: &str) -> Option<Check> {
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
     let fix = "where a capture is refused, run the container with a filter that allows bpf, perf_event_open and \
                ptrace (`--security-opt seccomp=unconfined`)";
-    (mode.trim() == "2").then(|| row("system calls", "a filter is in force (seccomp)".into(), true, fix))
+    (mode.trim() == "2")
+        .then(|| row("system calls", "a filter is in force (seccomp)".into(), State::Less, fix))
 }
 
 fn pid_namespace(link: &str) -> Option<Check> {
     let fix = "start the container with the host's processes (`--pid=host`, `hostPID: true`) to see those of others";
     let is_own = !link.is_empty() && link != FIRST_PID_NAMESPACE;
-    is_own.then(|| row("processes", "those of one container alone".into(), true, fix))
+    is_own.then(|| row("processes", "those of one container alone".into(), State::Less, fix))
 }
 
 #[cfg(test)]
@@ -75,8 +76,8 @@ mod tests {
     use super::*;
 
     /// The result, and whether it is sufficient.
-    fn check(found: Option<Check>, expect: Option<(&str, bool)>) {
-        assert_eq!(found.as_ref().map(|check| (check.found.as_str(), check.ok)), expect);
+    fn check(found: Option<Check>, expect: Option<(&str, State)>) {
+        assert_eq!(found.as_ref().map(|check| (check.found.as_str(), check.state)), expect);
         assert!(found.is_none_or(|check| check.fix.is_some()));
     }
 
@@ -85,7 +86,7 @@ mod tests {
         check(lockdown(""), None);
         check(lockdown("[none] integrity confidentiality"), None);
         check(lockdown("none [integrity] confidentiality"), None);
-        check(lockdown("none integrity [confidentiality]"), Some(("confidentiality", false)));
+        check(lockdown("none integrity [confidentiality]"), Some(("confidentiality", State::Missing)));
     }
 
     #[test]
@@ -93,11 +94,11 @@ mod tests {
         let label = Some("system_u:system_r:container_t:s0");
         check(
             selinux("1", label),
-            Some(("enforcing, this process is system_u:system_r:container_t:s0", true)),
+            Some(("enforcing, this process is system_u:system_r:container_t:s0", State::Less)),
         );
         check(selinux("0", label), None);
         check(selinux("", None), None);
-        check(apparmor(Some("docker-default (enforce)")), Some(("docker-default (enforce)", true)));
+        check(apparmor(Some("docker-default (enforce)")), Some(("docker-default (enforce)", State::Less)));
         check(apparmor(Some("unconfined")), None);
         check(apparmor(None), None);
     }
@@ -107,10 +108,10 @@ mod tests {
         check(seccomp("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"), None);
         check(
             seccomp("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"),
-            Some(("a filter is in force (seccomp)", true)),
+            Some(("a filter is in force (seccomp)", State::Less)),
         );
         check(pid_namespace(FIRST_PID_NAMESPACE), None);
         check(pid_namespace(""), None);
-        check(pid_namespace("pid:[4026532201]"), Some(("those of one container alone", true)));
+        check(pid_namespace("pid:[4026532201]"), Some(("those of one container alone", State::Less)));
     }
 }

@@ -59,11 +59,13 @@ pub(super) fn as_root(words: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_capture::doctor::State;
+
     use super::*;
 
     fn check(answers: &str, expect_run: &[&str], expect_said: &str) {
         let fix = |words: &str| Remedy::Command(words.split(' ').map(str::to_owned).collect());
-        let row = |name, fix| Check { name, found: "bad".into(), ok: false, fix };
+        let row = |name, fix| Check { name, found: "bad".into(), state: State::Missing, fix };
         let checks = [
             row("rate", Some(fix("sysctl rate=1"))),
             row("BTF", Some("use another kernel".into())),
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn nothing_to_run_is_said() {
-        let checks = [Check { name: "kernel", found: "6.1".into(), ok: true, fix: None }];
+        let checks = [Check { name: "kernel", found: "6.1".into(), state: State::Enough, fix: None }];
         let mut said = Vec::new();
         offer(&checks, &mut "y\n".as_bytes(), &mut said, &mut |_| unreachable!("nothing is offered"))
             .unwrap();

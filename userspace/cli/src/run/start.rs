@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
-use deepctx_capture::{Capture, CaptureConfig};
+use deepctx_capture::{Capture, CaptureConfig, CaptureError};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::{Nanos, Time};
@@ -105,9 +105,12 @@ pub(crate) fn meta(target: &Target) -> Meta {
 /// # Errors
 /// What is missing, and how to fix it.
 pub(crate) fn start_capture(target: &Target) -> Result<Capture, Failure> {
-    Capture::start(target.config.clone()).map_err(|error| {
-        let hint = error.hint();
-        Failure::new(error)
-            .hint(hint.as_deref().unwrap_or("`sudo deepctx-bpf doctor` checks what a capture needs"))
-    })
+    Capture::start(target.config.clone()).map_err(|error| refused(&error))
+}
+
+/// Why no capture can start, and how to fix it.
+pub(crate) fn refused(error: &CaptureError) -> Failure {
+    let hint = error.hint();
+    Failure::new(error)
+        .hint(hint.as_deref().unwrap_or("`sudo deepctx-bpf doctor` checks what a capture needs"))
 }
