@@ -37,6 +37,7 @@ mod experiment_args;
 mod export;
 mod fail_on;
 mod failure;
+mod familiar;
 mod files;
 mod finisher;
 mod flight_args;
@@ -66,6 +67,7 @@ mod run;
 mod sampling;
 mod screen;
 mod selection;
+mod short_help;
 mod standstill;
 mod step_marker;
 mod target;
@@ -76,7 +78,7 @@ mod view;
 mod workers;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -110,7 +112,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
     environment::refuse_renamed(&arguments, |name| std::env::var_os(name).is_some())
         .map_err(|failure| failure.report())?;
-    let mut command = Cli::command();
+    let mut command = short_help::shorten(Cli::command(), &arguments);
     if let Some(path) = config::file_named_in(&arguments, std::env::var_os("DEEPCTX_CONFIG")) {
         command = config::apply(command, &path).map_err(|failure| failure.report())?;
     }
@@ -118,6 +120,9 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
         |error| {
             // Help and version are successful output; a closed pipe is no failure.
             let _ = error.print();
+            if let Some(hint) = familiar::hint(&error) {
+                let _ = writeln!(std::io::stderr(), "hint: {hint}");
+            }
             ExitCode::from(if error.use_stderr() { COULD_NOT_RUN } else { 0 })
         },
     )
