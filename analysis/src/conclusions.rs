@@ -26,7 +26,7 @@ pub fn conclude(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Concl
     let found = Findings::of_profile(profile, elapsed, settings);
     Conclusions {
         at: elapsed,
-        rules: coverage(&found),
+        rules: coverage(profile, &found),
         findings: found.findings.into_iter().map(|finding| row(profile, finding)).collect(),
         phases: training_phases(profile),
         steps: steps(profile),
@@ -65,9 +65,15 @@ fn place_of(profile: &Profile, place: Location) -> FindingPlace {
     }
 }
 
-fn coverage(found: &Findings) -> RuleCoverage {
+/// Metrics of a process that uses a device.
+const OF_DEVICES: [Metric; 4] = [Metric::LaunchTime, Metric::Kernels, Metric::GpuTime, Metric::SyncTime];
+
+/// Rules with and without input. Where no process uses a device, no option for devices is proposed.
+fn coverage(profile: &Profile, found: &Findings) -> RuleCoverage {
+    let uses_device = profile.tree.metrics().any(|metric| OF_DEVICES.contains(&metric));
     let mut by_option: BTreeMap<&'static str, usize> = BTreeMap::new();
     let options = |check: &Check| match check.record_with {
+        Some(Cow::Borrowed("--gpu-activity")) if !uses_device => None,
         Some(Cow::Borrowed(options)) => Some(options),
         // Rules that ran elsewhere are not among those of a screen.
         Some(Cow::Owned(_)) | None => None,
@@ -162,6 +168,18 @@ mod tests {
         assert!(found.rules.checked > 0 && found.rules.unchecked > 0);
         let (options, rules) = found.rules.most_helpful.unwrap();
         assert!(options.starts_with("--") && rules > 1, "{options} helps {rules}");
+    }
+
+    #[test]
+    fn options_for_devices_are_proposed_where_one_is_used() {
+        let most_helpful = |profile: &Profile| {
+            conclude(profile, Nanos(1), &Settings::default()).rules.most_helpful.unwrap().0
+        };
+        let mut profile = sampled("P a-1 / n f 200000000");
+        assert_ne!(most_helpful(&profile), "--gpu-activity");
+        let (node, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+        profile.tree.add(node, Metric::LaunchTime, 1);
+        assert_eq!(most_helpful(&profile), "--gpu-activity");
     }
 
     #[test]
