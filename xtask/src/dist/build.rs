@@ -137,19 +137,40 @@ fn remapped() -> Result<String> {
 fn libraries(target: Target) -> Result<PathBuf> {
     let (suite, machine) = (target.libraries(), target.debian_architecture());
     let folder = sh::target_dir().join(format!("dist-libraries-{suite}-{machine}"));
-    sh::unless_made(&folder, &LIBRARIES.join(" "), |folder| {
+    // The last word changes whenever what is done with them does.
+    sh::unless_made(&folder, &format!("{} 2", LIBRARIES.join(" ")), |folder| {
         let apt = Apt::of(&folder.join("apt"), "deb", suite)?.for_machine(machine)?;
         apt.update()?;
         apt.unpack(&LIBRARIES, folder)?;
-        if target.is_musl() {
-            // They call functions that only glibc's headers define, and we read no such files.
-            let archive = folder.join(format!("usr/lib/{}-linux-gnu/libz.a", target.machine()));
-            let objects = ["gzlib.o", "gzread.o", "gzwrite.o", "gzclose.o"];
-            sh::output(sh::command("ar").arg("d").arg(&archive).args(objects))?;
-        }
-        Ok(())
+        if target.is_musl() { without_compressed_files(target, folder) } else { Ok(()) }
     })?;
     Ok(folder)
+}
+
+/// Replaces zlib's functions for compressed files: they call functions that only glibc defines. libbpf reads the
+/// kernel's configuration with them, which none of our programs asks for.
+fn without_compressed_files(target: Target, folder: &Path) -> Result<()> {
+    const NONE: &str = "void *gzopen(const char *path, const char *mode) { return 0; }\n\
+                        char *gzgets(void *file, char *into, int len) { return 0; }\n\
+                        int gzclose(void *file) { return 0; }\n";
+    let library = folder.join(format!("usr/lib/{}-linux-gnu/libz.a", target.machine()));
+    let objects = ["gzlib.o", "gzread.o", "gzwrite.o", "gzclose.o"];
+    sh::output(sh::command("ar").arg("d").arg(&library).args(objects))?;
+    let (source, object) = (folder.join("gznone.c"), folder.join("gznone.o"));
+    std::fs::write(&source, NONE)?;
+    let tools = tools("dist-tools", TOOLS)?;
+    let mut compile = Command::new(tools.join("bin/python"));
+    compile.args([
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        &format!("{}-linux-musl", target.machine()),
+        "-O2",
+        "-c",
+    ]);
+    sh::output(compile.arg(&source).arg("-o").arg(&object))?;
+    sh::output(sh::command("ar").arg("rD").arg(&library).arg(&object)).map(drop)
 }
 
 /// A private Python environment with these packages in the target folder.
