@@ -5,6 +5,7 @@
 //! is.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -13,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::version::FileVersion;
 
@@ -310,8 +313,8 @@ impl Worker {
             .env_clear()
             .envs(set)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stdout(nowhere()?)
+            .stderr(nowhere()?);
         // Ctrl-C in a terminal goes to a group: the profiler still needs answers when it finishes.
         command.process_group(0);
         let mut worker = Self { child: command.spawn()?, socket, author };
@@ -379,6 +382,14 @@ impl Worker {
         let Self { mut child, socket, .. } = self;
         drop(socket);
         let _ = child.wait();
+    }
+}
+
+/// Output that nobody reads. Memory takes it where a container mounts no `/dev`.
+fn nowhere() -> io::Result<Stdio> {
+    match File::options().write(true).open("/dev/null") {
+        Ok(null) => Ok(null.into()),
+        Err(_) => Ok(memfd_create("output", MemfdFlags::CLOEXEC)?.into()),
     }
 }
 
