@@ -408,6 +408,15 @@ struct PendingTableMerge {
 pub struct MergeResult {
     /// By table: names of the old files, and the new segment, if it could be created.
     of_tables: Vec<(Vec<String>, Option<Segment>)>,
+    /// Why the last one that is missing could not be.
+    error: Option<String>,
+}
+
+impl MergeResult {
+    /// Why old files of a table were not merged; none of their data is missing.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
 }
 
 impl PendingMerge {
@@ -415,16 +424,21 @@ impl PendingMerge {
     pub fn run(self) -> MergeResult {
         let PendingMerge { folder, window_ns, of_tables } = self;
         let container = Container::Folder(Arc::clone(&folder));
+        let mut error = None;
         let one = |due: PendingTableMerge| {
             let old: Vec<&Segment> = due.old.iter().collect();
-            let merged = merge::merge(due.table, &container, &old, window_ns).ok();
+            let merged =
+                merge::merge(due.table, &container, &old, window_ns).map_err(|error| error.to_string());
             let new = merged.and_then(|(rows, bytes)| {
                 let new = Segment { level: due.level, ..segment(due.table, due.attempt, rows, &bytes) };
-                put(&folder, &new.file, &bytes).ok().map(|()| new)
+                put(&folder, &new.file, &bytes).map_err(|error| error.to_string())?;
+                Ok(new)
             });
+            let new = new.map_err(|because| error = Some(because)).ok();
             (due.old.into_iter().map(|segment| segment.file).collect(), new)
         };
-        MergeResult { of_tables: of_tables.into_iter().map(one).collect() }
+        let of_tables = of_tables.into_iter().map(one).collect();
+        MergeResult { of_tables, error }
     }
 }
 

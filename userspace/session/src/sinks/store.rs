@@ -78,10 +78,14 @@ impl StoreSink {
             std::thread::sleep(LOOK_EVERY);
         }
         let Some(merging) = self.merging.take_if(|merging| merging.is_finished()) else { return Ok(None) };
-        merging.join().map(Some).map_err(|panic| {
+        let merged = merging.join().map_err(|panic| {
             self.defects += 1;
             SinkError::Merge { because: message(panic.as_ref()) }
-        })
+        })?;
+        if let Some(error) = merged.error() {
+            tracing::warn!(%error, "files of the profile stay as they are, and nothing is missing: merging them failed");
+        }
+        Ok(Some(merged))
     }
 
     /// Records the result of a flush or of the final write.
