@@ -323,7 +323,7 @@ mod tests {
         let now = at(u64::from(round + 1) * 700_000_000);
         if merges {
             writer.flush(profile, now).unwrap();
-            return writer.merge();
+            return writer.merge().unwrap();
         }
         let delta = writer.delta(profile, now).unwrap();
         writer.commit(delta, false).unwrap();
@@ -434,7 +434,7 @@ mod tests {
             match round {
                 8 => due = writer.due(),
                 // Ten more flushes have happened since this merge began.
-                18 => writer.adopt(due.take().unwrap().run()),
+                18 => writer.adopt(due.take().unwrap().run()).unwrap(),
                 _ => {}
             }
         }

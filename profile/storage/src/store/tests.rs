@@ -289,7 +289,7 @@ fn flushes_go_to_a_folder_that_was_moved() {
     for round in 2..20 {
         add(&mut profile, &[3, 4, 5], Metric::CpuTime, 1);
         writer.flush(&profile, at(1_000 * round)).unwrap();
-        writer.merge();
+        writer.merge().unwrap();
     }
     writer.finish(&profile, at(20_000)).unwrap();
     assert!(is_unharmed());
@@ -531,7 +531,7 @@ fn writes_until_it_is_killed() {
     for n in 0.. {
         add(&mut profile, &[0, 1, n % 50, n], Metric::CpuTime, 1);
         writer.flush(&profile, at(u64::from(n))).unwrap();
-        writer.merge();
+        writer.merge().unwrap();
     }
 }
 

@@ -322,10 +322,11 @@ impl Writer {
     }
 
     /// Merges old segments if there are enough of them, as [`Writer::due`] does in steps.
-    pub fn merge(&mut self) {
-        if let Some(due) = self.due() {
-            self.adopt(due.run());
-        }
+    ///
+    /// # Errors
+    /// Those of [`Writer::adopt`].
+    pub fn merge(&mut self) -> Result<(), StoreError> {
+        self.due().map_or(Ok(()), |due| self.adopt(due.run()))
     }
 
     /// Old segments to be merged, if there are enough of them. [`PendingMerge::run`] does that, on any thread, while
@@ -355,7 +356,10 @@ impl Writer {
     /// both.
     ///
     /// Unmerged segments stay as they are: the profile is just as complete.
-    pub fn adopt(&mut self, merged: MergeResult) {
+    ///
+    /// # Errors
+    /// The manifest could not be written: it lists the old segments.
+    pub fn adopt(&mut self, merged: MergeResult) -> Result<(), StoreError> {
         let mut manifest = self.manifest.clone();
         let (mut old, mut new) = (Vec::new(), Vec::new());
         for (names, segment) in merged.of_tables {
@@ -384,6 +388,7 @@ impl Writer {
         for file in unused {
             _ = self.folder.remove(file.as_ref());
         }
+        listed
     }
 }
 

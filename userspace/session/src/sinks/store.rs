@@ -13,7 +13,7 @@ use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_storage::store::{MergeResult, StoreError, Writer};
 
-use super::store_thread::{FlushOutcome, Order, StoreThread};
+use super::store_thread::{FlushOutcome, Order, StoreThread, UNMERGED};
 use super::{Sink, SinkError, State, reason};
 
 /// A flush that takes longer counts as a hanging disk.
@@ -83,7 +83,7 @@ impl StoreSink {
             SinkError::Merge { because: message(panic.as_ref()) }
         })?;
         if let Some(error) = merged.error() {
-            tracing::warn!(%error, "files of the profile stay as they are, and nothing is missing: merging them failed");
+            tracing::warn!(%error, "{UNMERGED}");
         }
         Ok(Some(merged))
     }

@@ -70,12 +70,18 @@ impl StoreThread {
     }
 }
 
+/// Printed when a merge could not be written.
+pub(super) const UNMERGED: &str =
+    "files of the profile stay as they are, and nothing is missing: merging them failed";
+
 fn run(orders: &Receiver<Order>, done: &Sender<FlushOutcome>) {
     for Order { mut writer, merged, delta, complete } in orders {
         let write = || {
             defect_for_tests("store");
-            if let Some(merged) = merged {
-                writer.adopt(merged);
+            if let Some(merged) = merged
+                && let Err(error) = writer.adopt(merged)
+            {
+                tracing::warn!(%error, "{UNMERGED}");
             }
             let result = writer.commit(delta, complete);
             FlushOutcome::Done(Box::new(writer), result)
