@@ -29,19 +29,36 @@ fn recorded_with(fault: &str, samples: u64) -> FaultOutcome {
     recorded_until(fault, has_failed, command, samples, folder)
 }
 
-/// The same while writes to the profile fail, counted over all threads: these many from the `first` on, with this error
-/// number.
-fn recorded_with_failing_writes(first: u64, count: u64, error: i32, samples: u64) -> FaultOutcome {
-    let folder = tempfile::tempdir().unwrap();
-    let (library, mark) = (folder.path().join("failing_writes.so"), folder.path().join("failed"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/failing_writes.c");
-    let compiled =
-        Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-    assert!(compiled.unwrap().success());
-    let setting = format!("{first} {count} {error} {}", folder.path().join("run.dctx").display());
-    let mut command = program();
-    command.env("LD_PRELOAD", &library).env("FAILING_WRITES", &setting).env("FAILING_WRITES_MARK", &mark);
-    recorded_until(&setting, || mark.exists(), &mut command, samples, folder)
+/// A library that makes writes fail, compiled once for all recordings of a test.
+struct FailingWrites {
+    folder: tempfile::TempDir,
+}
+
+impl FailingWrites {
+    fn compiled() -> Self {
+        let failing = Self { folder: tempfile::tempdir().unwrap() };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/failing_writes.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(failing.library()).arg(source);
+        assert!(compiler.status().unwrap().success());
+        failing
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.path().join("failing_writes.so")
+    }
+
+    /// As [`recorded_with`], while writes to the profile fail, counted over all threads: these many from the `first`
+    /// on, with this error number.
+    fn recorded(&self, first: u64, count: u64, error: i32, samples: u64) -> FaultOutcome {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("failed");
+        let setting = format!("{first} {count} {error} {}", folder.path().join("run.dctx").display());
+        let mut command = program();
+        command.env("LD_PRELOAD", self.library());
+        command.env("FAILING_WRITES", &setting).env("FAILING_WRITES_MARK", &mark);
+        recorded_until(&setting, || mark.exists(), &mut command, samples, folder)
+    }
 }
 
 /// Records with this program until the fault has occurred and this many samples exist.
@@ -77,6 +94,27 @@ struct FaultOutcome {
 }
 
 impl FaultOutcome {
+    /// The error was reported, and the profile is complete.
+    #[track_caller]
+    fn lacks_nothing(&self, fault: &str, error: &str) {
+        assert_eq!(self.code, Some(0), "{fault}: {}", self.said);
+        assert!(self.said.contains(error), "{fault}: {}", self.said);
+        assert!(self.samples(CheckTime::Finished) > 500, "{fault}: {}", self.said);
+        assert_eq!(self.unlisted(), Vec::<String>::new(), "{fault}");
+    }
+
+    /// The recording failed, and what had been flushed opens.
+    #[track_caller]
+    fn has_what_was_flushed(&self, fault: &str) {
+        let Self { code, said, profile, .. } = self;
+        assert_eq!(*code, Some(2), "{fault}: {said}");
+        assert!(said.contains("cannot write") && said.contains("hint: "), "{fault}: {said}");
+        assert!(self.samples(CheckTime::Running) > 0, "{fault}: {said}");
+        assert_eq!(self.left_over(), Vec::<String>::new(), "{fault}");
+        let report = run(&["report", profile.to_str().unwrap()]);
+        assert!(stderr(&report).contains("did not end well"), "{fault}: {}", stderr(&report));
+    }
+
     /// Number of samples in the profile; its ledger must add up.
     fn samples(&self, when: CheckTime) -> u64 {
         let opened = deepctx_storage::open(&self.profile).unwrap();
@@ -152,15 +190,12 @@ fn a_write_that_fails_once_is_made_good() {
         ("renameat:error=EDQUOT:when=7", "quota exceeded"),
     ] {
         let ended = recorded_with(fault, 500);
-        assert_eq!(ended.code, Some(0), "{fault}: {}", ended.said);
-        assert!(ended.said.contains(error), "{fault}: {}", ended.said);
+        ended.lacks_nothing(fault, error);
         assert!(
             ended.said.contains("a later attempt succeeded, and nothing is missing"),
             "{fault}: {}",
             ended.said
         );
-        assert!(ended.samples(CheckTime::Finished) > 500, "{fault}: {}", ended.said);
-        assert_eq!(ended.unlisted(), Vec::<String>::new(), "{fault}");
     }
 }
 
@@ -169,9 +204,10 @@ fn the_nth_write_that_fails_is_made_good_or_reported() {
     if !can_capture() {
         return;
     }
+    let failing = FailingWrites::compiled();
     let errors = [(EIO, "Input/output error"), (ENOSPC, "No space left")];
     for (n, (error, text)) in [2, 5, 17, 40, 90].into_iter().zip(errors.into_iter().cycle()) {
-        let ended = recorded_with_failing_writes(n, 1, error, 500);
+        let ended = failing.recorded(n, 1, error, 500);
         let fault = format!("write {n}, {text}");
         if ended.code == Some(2) {
             // The profile could not be created.
@@ -179,10 +215,7 @@ fn the_nth_write_that_fails_is_made_good_or_reported() {
             assert!(!ended.profile.exists(), "{fault}");
             continue;
         }
-        assert_eq!(ended.code, Some(0), "{fault}: {}", ended.said);
-        assert!(ended.said.contains(text), "{fault}: {}", ended.said);
-        assert!(ended.samples(CheckTime::Finished) > 500, "{fault}: {}", ended.said);
-        assert_eq!(ended.unlisted(), Vec::<String>::new(), "{fault}");
+        ended.lacks_nothing(&fault, text);
     }
 }
 
@@ -191,12 +224,10 @@ fn a_disk_on_which_every_write_fails_keeps_earlier_ones() {
     if !can_capture() {
         return;
     }
+    let failing = FailingWrites::compiled();
     for (first, error) in [(60, EIO), (83, ENOSPC)] {
-        let ended = recorded_with_failing_writes(first, u64::from(u32::MAX), error, 1);
-        assert_eq!(ended.code, Some(2), "write {first}: {}", ended.said);
-        assert!(ended.said.contains("cannot write") && ended.said.contains("hint: "), "{}", ended.said);
-        assert!(ended.samples(CheckTime::Running) > 0, "write {first}: {}", ended.said);
-        assert_eq!(ended.left_over(), Vec::<String>::new(), "write {first}");
+        let ended = failing.recorded(first, u64::from(u32::MAX), error, 1);
+        ended.has_what_was_flushed(&format!("from write {first} on"));
     }
 }
 
@@ -206,16 +237,6 @@ fn a_failing_disk_keeps_what_was_flushed() {
         return;
     }
     for fault in ["fsync:error=EIO:when=60+", "renameat:error=EROFS:when=60+"] {
-        let ended = recorded_with(fault, 1);
-        assert_eq!(ended.code, Some(2), "{fault}: {}", ended.said);
-        assert!(
-            ended.said.contains("cannot write") && ended.said.contains("hint: "),
-            "{fault}: {}",
-            ended.said
-        );
-        assert!(ended.samples(CheckTime::Running) > 0, "{fault}: {}", ended.said);
-        assert_eq!(ended.left_over(), Vec::<String>::new(), "{fault}");
-        let report = run(&["report", ended.profile.to_str().unwrap()]);
-        assert!(stderr(&report).contains("did not end well"), "{fault}: {}", stderr(&report));
+        recorded_with(fault, 1).has_what_was_flushed(fault);
     }
 }

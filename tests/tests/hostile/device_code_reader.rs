@@ -4,6 +4,7 @@
 //! killed, and those in which a thread that asks it stops. Because: whoever builds a program controls its device code,
 //! and unpacking it takes seconds. Does not: test which names are found.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
@@ -12,17 +13,23 @@ use super::simulated::{self, Setting};
 use super::worker_support::{is_without_privileges, worker_of_pid};
 use super::{OtherUserProcess, open_folder};
 
-#[test]
-fn a_lost_device_code_reader_without_privileges_is_replaced() {
+/// A program whose kernels are loaded before it is recorded; `None` where that cannot be tested. Its device writes its
+/// log into the folder.
+fn late_program(folder: &Path) -> Option<OtherUserProcess> {
     if !can_capture() || !simulated::is_built() {
-        return;
+        return None;
     }
-    let Some(latecomer) = simulated::latecomer() else { return };
-    let folder = open_folder();
+    let latecomer = simulated::latecomer()?;
     let setting = Setting { libraries: "bare", ..Setting::default() };
     let mut command = Command::new(&latecomer[0]);
-    command.envs(setting.variables(&folder.path().join("device.tsv"))).stdin(Stdio::piped());
-    let program = OtherUserProcess::root(&mut command);
+    command.envs(setting.variables(&folder.join("device.tsv"))).stdin(Stdio::piped());
+    Some(OtherUserProcess::root(&mut command))
+}
+
+#[test]
+fn a_lost_device_code_reader_without_privileges_is_replaced() {
+    let folder = open_folder();
+    let Some(program) = late_program(folder.path()) else { return };
     let mut recording = Recording::start(&program.pid(), &[]);
 
     let reader = worker_of_pid(&recording.pid(), "device-code-reader", |_| true);
@@ -39,15 +46,8 @@ fn a_lost_device_code_reader_without_privileges_is_replaced() {
 
 #[test]
 fn a_search_for_kernels_that_stops_ends_the_capture() {
-    if !can_capture() || !simulated::is_built() {
-        return;
-    }
-    let Some(latecomer) = simulated::latecomer() else { return };
     let folder = open_folder();
-    let setting = Setting { libraries: "bare", ..Setting::default() };
-    let mut command = Command::new(&latecomer[0]);
-    command.envs(setting.variables(&folder.path().join("device.tsv"))).stdin(Stdio::piped());
-    let late = OtherUserProcess::root(&mut command);
+    let Some(late) = late_program(folder.path()) else { return };
     let mut program = program();
     let defective = program.env("DEEPCTX_TEST_DEFECT", "recovery");
     let mut recording = Recording::by(defective, &["--pid", &late.pid()]);

@@ -244,19 +244,7 @@ impl<'b> Reader<'b> {
         if begin.as_nanos().checked_add(duration.0).is_none() {
             return self.gap(OUT_OF_RANGE);
         }
-        let arguments = Self::arguments(raw.args);
-        self.events += 1;
-        self.rows().complete(&TraceEvent {
-            category,
-            name: &name.0,
-            process: &process,
-            thread: &thread,
-            is_of_thread: true,
-            row: (raw.pid.number(), raw.tid.number()),
-            begin,
-            duration,
-            arguments: &arguments,
-        });
+        self.add(raw, &name.0, &process, &thread, begin, duration);
     }
 
     /// A mark: a range without length.
@@ -264,17 +252,29 @@ impl<'b> Reader<'b> {
         let (process, thread) = self.row(raw);
         let (Some(at), Some(name)) = (raw.ts, &raw.name) else { return self.gap(NOT_UNDERSTOOD) };
         let Some(begin) = self.time(at.get()) else { return };
+        self.add(raw, &name.0, &process, &thread, begin, Nanos(0));
+    }
+
+    fn add(
+        &mut self,
+        raw: &RawEvent<'_>,
+        name: &str,
+        process: &str,
+        thread: &str,
+        begin: TraceTime,
+        duration: Nanos,
+    ) {
         let arguments = Self::arguments(raw.args);
         self.events += 1;
         self.rows().complete(&TraceEvent {
             category: raw.cat.as_ref().map_or("", |text| &*text.0),
-            name: &name.0,
-            process: &process,
-            thread: &thread,
+            name,
+            process,
+            thread,
             is_of_thread: true,
             row: (raw.pid.number(), raw.tid.number()),
             begin,
-            duration: Nanos(0),
+            duration,
             arguments: &arguments,
         });
     }

@@ -43,7 +43,7 @@ use crate::stage::{
     CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
 use crate::trace_window::TraceLevel;
-use pool::{AllocationOutcome, FreeOutcome, Levels, Pool, Reporter};
+use pool::{AllocationOutcome, FreeOutcome, Levels, Reporter};
 use processes::Processes;
 
 reasons! {
@@ -153,7 +153,7 @@ struct Counts {
     free_differs: u64,
     /// Allocations at a live address: the free was not seen.
     free_missed: u64,
-    /// Allocations for which there was no room.
+    /// Allocations that their pool has no room for.
     full: u64,
     /// Allocations without a stack of their own.
     without_stack: u64,
@@ -191,7 +191,8 @@ impl TensorMemory {
             (TensorEvent::Free, _) => self.freed(who.pid, address, now_ns, profile),
             (TensorEvent::Alloc | TensorEvent::Request, Some(bytes)) => {
                 let marked = self.sites.argument(arguments, Role::Device).map(Device::cuda);
-                let Some(pool) = self.pool(who.pid, marked.unwrap_or(Device::CPU), thread, now_ns, profile)
+                let Some(pool) =
+                    self.processes.pool(who.pid, marked.unwrap_or(Device::CPU), thread, now_ns, profile)
                 else {
                     return;
                 };
@@ -238,7 +239,7 @@ impl TensorMemory {
             .sites
             .argument(arguments, Role::TotalAllocated)
             .zip(self.sites.argument(arguments, Role::TotalReserved));
-        let Some(pool) = self.pool(who.pid, device, caller.thread, now_ns, profile) else { return };
+        let Some(pool) = self.processes.pool(who.pid, device, caller.thread, now_ns, profile) else { return };
         pool.report(totals);
         if change > 0 {
             let bytes = change.unsigned_abs();
@@ -252,22 +253,6 @@ impl TensorMemory {
             self.counts.free_differs += u64::from(differs);
             self.counts.free_unknown += u64::from(taken == FreeOutcome::Unknown);
         }
-    }
-
-    /// The pool of a device; `None` when there are too many.
-    fn pool(
-        &mut self,
-        pid: u32,
-        device: Device,
-        thread: NodeId,
-        now_ns: u64,
-        profile: &mut Profile,
-    ) -> Option<&mut Pool> {
-        let pool = self.processes.pool(pid, device, thread, now_ns, profile);
-        if pool.is_none() {
-            self.counts.full += 1;
-        }
-        pool
     }
 
     fn allocated(
@@ -285,7 +270,7 @@ impl TensorMemory {
             return;
         }
         let caller = self.node_of(caller, profile);
-        let Some(pool) = self.pool(pid, device, caller, now_ns, profile) else { return };
+        let Some(pool) = self.processes.pool(pid, device, caller, now_ns, profile) else { return };
         let outcome = pool.give(address, bytes, reporter, caller, profile);
         let levels = pool.changed(now_ns, profile);
         self.record(pid, levels);
@@ -432,7 +417,7 @@ impl Stage for TensorMemory {
             StageGap { reason: TENSOR_NOT_WATCHED, count: self.counts.not_watched },
             StageGap { reason: TENSOR_FREE_MISSED, count: self.counts.free_missed },
             StageGap { reason: TENSOR_FREE_DIFFERS, count: self.counts.free_differs },
-            StageGap { reason: TENSORS_FULL, count: self.counts.full },
+            StageGap { reason: TENSORS_FULL, count: self.counts.full + self.processes.without_pool },
             StageGap { reason: TENSOR_ROWS_LEFT_OUT, count: self.processes.rows_left_out() },
             StageGap { reason: TENSOR_WITHOUT_STACK, count: self.counts.without_stack },
             StageGap { reason: TENSOR_UNREADABLE, count: self.counts.unreadable },

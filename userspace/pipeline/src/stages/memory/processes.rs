@@ -33,11 +33,19 @@ pub(super) struct Processes {
     ended: Vec<memory::Pool>,
     /// Rows that gave way to those with larger peaks.
     rows_left_out: u64,
+    /// Calls for which there was no pool.
+    pub(super) without_pool: u64,
 }
 
 impl Default for Processes {
     fn default() -> Self {
-        Self { followed: FollowedProcesses::new(LIVE_MAX), pools: 0, ended: Vec::new(), rows_left_out: 0 }
+        Self {
+            followed: FollowedProcesses::new(LIVE_MAX),
+            pools: 0,
+            ended: Vec::new(),
+            rows_left_out: 0,
+            without_pool: 0,
+        }
     }
 }
 
@@ -62,7 +70,8 @@ impl Processes {
         self.followed.follow(pid, user, time_ns, Vec::new());
     }
 
-    /// The pool of a device of a process; `None` when there are too many. `thread`: the node of one of its threads.
+    /// The pool of a device of a process; `None`, which is counted, when there are too many. `thread`: the node of one
+    /// of its threads.
     pub(super) fn pool(
         &mut self,
         pid: u32,
@@ -71,10 +80,16 @@ impl Processes {
         now_ns: u64,
         profile: &mut Profile,
     ) -> Option<&mut Pool> {
-        let pools = self.followed.get_mut(pid)?;
+        let Some(pools) = self.followed.get_mut(pid) else {
+            self.without_pool += 1;
+            return None;
+        };
         let at = match pools.iter().position(|(known, _)| *known == device) {
             Some(at) => at,
-            None if self.pools >= POOLS_LIVE_MAX || pools.len() >= DEVICES_MAX => return None,
+            None if self.pools >= POOLS_LIVE_MAX || pools.len() >= DEVICES_MAX => {
+                self.without_pool += 1;
+                return None;
+            }
             None => {
                 self.pools += 1;
                 let name = device.name();
