@@ -93,6 +93,34 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     expect_code(0, &["report", &recording.file()]);
 }
 
+#[test]
+fn threads_that_stand_still_are_reported() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let check = |thread: &str, options: &[&str], missing: &str| {
+        let mut program = program();
+        let standing = program.env("DEEPCTX_TEST_STANDSTILL", thread);
+        let mut recording = Recording::by(standing, &[&["--pid", &busy.pid()], options].concat());
+        let line = recording.wait_for(&format!("the thread {thread:?} has made no progress for "));
+        assert!(line.ends_with(missing), "{line}");
+        recording.signal("INT");
+        let RecordingOutcome { said, .. } = recording.ended_within(Duration::from_secs(15));
+        let opened = deepctx_storage::open(recording.file());
+        assert!(opened.is_ok(), "{thread}: {said}");
+    };
+    // Together, because each waits for a report that takes 20 s.
+    std::thread::scope(|scope| {
+        scope.spawn(|| check("drain", &[], "nothing is recorded any more"));
+        scope.spawn(|| check("scan", &[], "new code has no unwind rows"));
+        scope.spawn(|| check("reader", &[], "new code has no unwind rows"));
+        let metrics = ["--system-metrics", "500ms"];
+        scope.spawn(move || check("system", &metrics, "what the machine does is not recorded"));
+    });
+    assert!(busy.lives());
+}
+
 /// Stacks so deep that a ring holds few of them.
 const DEEP: &str = "
 import sys

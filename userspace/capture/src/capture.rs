@@ -33,7 +33,7 @@ use super::message::Message;
 use super::prepare::PreparedProcesses;
 use super::probes::{self, Probes, TensorRequests, WaitingCalls};
 use super::programs::Programs;
-use super::supervisor::{EarlyEnd, Supervisor};
+use super::supervisor::{EarlyEnd, Stall, Supervisor};
 use super::system;
 use super::tables;
 use super::target_map::TargetMap;
@@ -162,6 +162,11 @@ impl Capture {
     /// The first of its threads that ended early, if any: the capture is unreliable from then on.
     pub fn ended_early(&self) -> Option<EarlyEnd> {
         self.supervisor.ended_early()
+    }
+
+    /// Threads that have been at one piece of work for longer than `limit`, each piece once.
+    pub fn newly_stalled(&self, limit: Duration) -> Vec<Stall> {
+        self.supervisor.newly_stalled(limit)
     }
 
     /// Number of sampled CPUs.

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::scan_job::{ScanJob, ScanReading};
-use super::supervisor::{Supervisor, defect_for_tests};
+use super::supervisor::{Heartbeat, Supervisor, defect_for_tests};
 
 /// Processes that are read at a time, each of another user.
 pub(super) const READERS: usize = 4;
@@ -42,13 +42,15 @@ impl ScanReaders {
         let (sender, ended) = bounded(READERS);
         for _ in 0..READERS {
             let (waiting, sender) = (waiting.clone(), sender.clone());
-            let body = move || {
+            let body = move |heartbeat: &Heartbeat| {
                 for (job, user) in waiting {
+                    heartbeat.beat();
                     let pid = job.pid;
                     let read = catch_unwind(AssertUnwindSafe(|| {
                         defect_for_tests("scan-read");
                         job.read()
                     }));
+                    heartbeat.idle();
                     if sender.send(ReadOutcome { pid, user, read }).is_err() {
                         return;
                     }

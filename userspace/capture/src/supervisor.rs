@@ -1,14 +1,18 @@
 //! Supervisor: threads that must live as long as the capture.
 //!
-//! Owns: starting them, and recording which one ended first, and why. Because: a capture without its scans or its
-//! probes looks healthy but gives wrong results; its caller must learn of that, keep the data, and end. Does not:
-//! stop the capture, or restart a thread: its state is lost.
+//! Owns: starting them, recording which one ended first and why, and noticing which one hangs. Because: a capture
+//! without its scans or its probes looks healthy but gives wrong results; its caller must learn of that, keep the data,
+//! and end. Does not: stop the capture, or restart a thread: its state is lost.
 
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::clock::monotonic_ns;
 
 /// A thread that ended before the capture did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +50,76 @@ impl std::fmt::Display for EarlyEnd {
     }
 }
 
-/// Starts threads and records their early ends. Clones share the record.
+/// How long one piece of work may take before a report: attaching to thousands of functions takes less.
+pub const STALL_MIN: Duration = Duration::from_secs(20);
+
+/// A thread that has been at one piece of work for too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Name of the thread.
+    pub thread: &'static str,
+    /// What is missing until it is done.
+    pub missing: &'static str,
+    /// How long it has been at it.
+    pub lasted: Duration,
+}
+
+impl std::fmt::Display for Stall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { thread, missing, lasted } = self;
+        write!(f, "the thread {thread:?} has made no progress for {} s: {missing}", lasted.as_secs())
+    }
+}
+
+/// Records when a thread began its present piece of work. Clones share the record.
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    thread: &'static str,
+    /// On the monotonic clock; [`WAITING`] while the thread waits for work.
+    began_ns: Arc<AtomicU64>,
+}
+
+const WAITING: u64 = 0;
+
+impl Heartbeat {
+    fn new(thread: &'static str) -> Self {
+        Self { thread, began_ns: Arc::new(AtomicU64::new(WAITING)) }
+    }
+
+    /// The thread begins a piece of work.
+    pub fn beat(&self) {
+        self.began_ns.store(monotonic_ns().max(1), Ordering::Relaxed);
+        standstill_for_tests(self.thread);
+    }
+
+    /// The thread waits for work.
+    pub fn idle(&self) {
+        self.began_ns.store(WAITING, Ordering::Relaxed);
+    }
+}
+
+/// A started thread.
+#[derive(Debug)]
+struct Supervised {
+    missing: &'static str,
+    heartbeat: Heartbeat,
+    /// Beginning of the piece of work that was last reported as a stall.
+    reported_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    first_end: Option<EarlyEnd>,
+    threads: Vec<Supervised>,
+}
+
+/// Starts threads and records their early ends and their stalls. Clones share the record.
 #[derive(Clone, Debug, Default)]
-pub struct Supervisor(Arc<Mutex<Option<EarlyEnd>>>);
+pub struct Supervisor(Arc<Mutex<Record>>);
 
 impl Supervisor {
-    /// Starts a thread. `missing`: what a capture lacks without it.
+    /// Starts a thread. `missing`: what a capture lacks without it. Its body calls the heartbeat when it begins a piece
+    /// of work, and when it waits.
     ///
     /// # Errors
     /// No thread can be made.
@@ -59,12 +127,19 @@ impl Supervisor {
         &self,
         thread: &'static str,
         missing: &'static str,
-        body: impl FnOnce() + Send + 'static,
+        body: impl FnOnce(&Heartbeat) + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
         let first = self.clone();
+        let heartbeat = Heartbeat::new(thread);
+        self.record().threads.push(Supervised {
+            missing,
+            heartbeat: heartbeat.clone(),
+            reported_ns: WAITING,
+        });
         let body = move || {
             defect_for_tests(thread);
-            body();
+            body(&heartbeat);
+            heartbeat.idle();
         };
         Builder::new().name(thread.into()).spawn(move || {
             // Nothing that the body owned is used again.
@@ -77,12 +152,33 @@ impl Supervisor {
 
     /// Records that a thread ended early.
     pub fn report(&self, end: EarlyEnd) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+        self.record().first_end.get_or_insert(end);
     }
 
     /// The first thread that ended early, if any.
     pub fn ended_early(&self) -> Option<EarlyEnd> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.record().first_end.clone()
+    }
+
+    /// Threads that have been at one piece of work for longer than `limit`, each piece once.
+    pub fn newly_stalled(&self, limit: Duration) -> Vec<Stall> {
+        let now_ns = monotonic_ns();
+        let mut record = self.record();
+        let stalled = record.threads.iter_mut().filter_map(|supervised| {
+            let Supervised { missing, heartbeat, reported_ns } = supervised;
+            let began_ns = heartbeat.began_ns.load(Ordering::Relaxed);
+            let lasted = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+            if began_ns == WAITING || began_ns == *reported_ns || lasted < limit {
+                return None;
+            }
+            *reported_ns = began_ns;
+            Some(Stall { thread: heartbeat.thread, missing, lasted })
+        });
+        stalled.collect()
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,7 +211,7 @@ mod tests {
     fn a_thread_that_panics_is_reported_with_its_message() {
         let supervisor = Supervisor::default();
         let number = 7;
-        let thread = supervisor.spawn("scan", "new code has no rows", move || panic!("number {number}"));
+        let thread = supervisor.spawn("scan", "new code has no rows", move |_| panic!("number {number}"));
         thread.unwrap().join().unwrap();
         let end = supervisor.clone().ended_early().unwrap();
         let said = "the thread \"scan\" stopped because of a defect (number 7): new code has no rows";
@@ -125,11 +221,60 @@ mod tests {
     #[test]
     fn the_first_early_end_is_kept() {
         let supervisor = Supervisor::default();
-        supervisor.spawn("good", "nothing", || {}).unwrap().join().unwrap();
+        supervisor.spawn("good", "nothing", |_| {}).unwrap().join().unwrap();
         assert_eq!(supervisor.ended_early(), None);
         for thread in ["first", "second"] {
-            supervisor.spawn(thread, "all", || panic!("over")).unwrap().join().unwrap();
+            supervisor.spawn(thread, "all", |_| panic!("over")).unwrap().join().unwrap();
         }
         assert_eq!(supervisor.ended_early().unwrap().thread, "first");
+    }
+
+    #[test]
+    fn work_that_lasts_too_long_is_reported_once() {
+        let supervisor = Supervisor::default();
+        let (steps, next) = crossbeam_channel::bounded::<bool>(0);
+        let (done, taken) = crossbeam_channel::bounded::<()>(0);
+        let body = move |heartbeat: &Heartbeat| {
+            for works in next {
+                if works {
+                    heartbeat.beat()
+                } else {
+                    heartbeat.idle()
+                }
+                done.send(()).unwrap();
+            }
+        };
+        let thread = supervisor.spawn("scan", "new code has no rows", body).unwrap();
+        let step = |works| {
+            steps.send(works).unwrap();
+            taken.recv().unwrap();
+        };
+        let names = |limit| -> Vec<&str> {
+            supervisor.newly_stalled(limit).iter().map(|stall| stall.thread).collect()
+        };
+        // A thread that waits is not expected to do anything.
+        assert!(names(Duration::ZERO).is_empty());
+        step(true);
+        assert!(names(Duration::MAX).is_empty());
+        assert_eq!(names(Duration::ZERO), ["scan"]);
+        assert!(names(Duration::ZERO).is_empty());
+        step(true);
+        assert_eq!(names(Duration::ZERO), ["scan"]);
+        step(false);
+        assert!(names(Duration::ZERO).is_empty());
+        step(true);
+        drop(steps);
+        thread.join().unwrap();
+        assert!(names(Duration::ZERO).is_empty());
+    }
+
+    #[test]
+    fn a_stall_says_what_is_missing() {
+        let stall =
+            Stall { thread: "drain", missing: "nothing is recorded", lasted: Duration::from_millis(20_400) };
+        assert_eq!(
+            stall.to_string(),
+            "the thread \"drain\" has made no progress for 20 s: nothing is recorded"
+        );
     }
 }

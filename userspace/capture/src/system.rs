@@ -19,7 +19,7 @@ use deepctx_pipeline::system::{MACHINE, Metric, SystemSample, SystemValue};
 use super::clock::monotonic_ns;
 use super::gpus::{GpuCounters, Gpus};
 use super::message::Message;
-use super::supervisor::Supervisor;
+use super::supervisor::{Heartbeat, Supervisor};
 
 /// Unit of times in `/proc/stat` in nanoseconds: user space sees a hundred ticks a second on every machine.
 const TICK_NS: u64 = 10_000_000;
@@ -272,8 +272,8 @@ pub(super) fn spawn(
     let (ending, end) = bounded(0);
     let gpus = if with_gpus { Gpus::start(supervisor)? } else { None };
     let mut thread = Thread { sources: Sources::of(pids), gpus, counted: GpuCounters::default(), messages };
-    supervisor.spawn("system", "what the machine does is not recorded", move || {
-        thread.run(interval, &end);
+    supervisor.spawn("system", "what the machine does is not recorded", move |heartbeat| {
+        thread.run(interval, &end, heartbeat);
     })?;
     Ok(ending)
 }
@@ -288,10 +288,12 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(&mut self, interval: Duration, end: &Receiver<()>) {
+    fn run(&mut self, interval: Duration, end: &Receiver<()>, heartbeat: &Heartbeat) {
         let (mut before, mut from_ns) = (self.sources.totals(), monotonic_ns());
         loop {
+            heartbeat.idle();
             let ended = end.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected);
+            heartbeat.beat();
             let (now, to_ns) = (self.sources.totals(), monotonic_ns());
             let mut values = now.since(&before);
             if let Some(gpus) = &mut self.gpus {

@@ -25,7 +25,7 @@ use super::processes::{Processes, ScanCounters, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::scan_job::ScanReading;
 use super::scan_readers::{READERS, ReadOutcome, ScanReaders};
-use super::supervisor::{self, EarlyEnd, EndCause, Supervisor};
+use super::supervisor::{self, EarlyEnd, EndCause, Heartbeat, Supervisor};
 use super::tables::TableError;
 use super::unsent_scans::UnsentScans;
 use super::waiting_scans::{Urgency, WaitingScans};
@@ -167,7 +167,9 @@ pub(super) fn spawn_drain(
     let error = |source| TableError::Map { map, source };
     let ring = Ring::new(&events, events.max_entries()).map_err(error)?;
     let for_drain = supervisor.clone();
-    let body = || Drain { ring, setup, supervisor: for_drain, pending: Vec::new(), unread: 0 }.run();
+    let body = |heartbeat: &Heartbeat| {
+        Drain { ring, setup, supervisor: for_drain, pending: Vec::new(), unread: 0 }.run(heartbeat);
+    };
     supervisor.spawn(DRAIN, WITHOUT_DRAIN, body).map(drop).map_err(error)
 }
 
@@ -182,9 +184,10 @@ struct Drain {
 }
 
 impl Drain {
-    fn run(mut self) {
+    fn run(mut self, heartbeat: &Heartbeat) {
         let mut rounds = 0u32;
         loop {
+            heartbeat.beat();
             // Read before the drain: everything written until the stop must be read after it.
             let last = self.setup.stop.load(Ordering::Acquire);
             self.drain();
@@ -198,6 +201,7 @@ impl Drain {
             if last || !sent {
                 return;
             }
+            heartbeat.idle();
             self.ring.wait();
         }
     }
@@ -385,7 +389,9 @@ pub(super) struct Scans {
 pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRequest> {
     let (sender, requests) = bounded(REQUESTS_MAX);
     let spawned = ScanReaders::start(supervisor).and_then(|readers| {
-        supervisor.spawn("scan", "new code has no unwind rows", move || scans.run(&requests, &readers))
+        supervisor.spawn("scan", "new code has no unwind rows", move |heartbeat| {
+            scans.run(&requests, &readers, heartbeat);
+        })
     });
     if let Err(error) = spawned {
         // Nobody answers then: samples of new code stay incomplete, with a reason.
@@ -409,11 +415,14 @@ struct ScanRounds {
 }
 
 impl Scans {
-    fn run(mut self, requests: &Receiver<ScanRequest>, readers: &ScanReaders) {
+    fn run(mut self, requests: &Receiver<ScanRequest>, readers: &ScanReaders, heartbeat: &Heartbeat) {
         let mut rounds =
             ScanRounds { swept_ns: monotonic_ns(), sent: self.processes.counters(), ..ScanRounds::default() };
         let mut ended_ns = None;
+        // A round waits for 100 ms at most.
+        heartbeat.beat();
         while self.round(requests, readers, &mut rounds) {
+            heartbeat.beat();
             let now_ns = monotonic_ns();
             if self.stop.load(Ordering::Acquire)
                 && now_ns.saturating_sub(*ended_ns.get_or_insert(now_ns)) > LAST_SCANS_NS

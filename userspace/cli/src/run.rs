@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::supervisor::{EarlyEnd, EndCause};
+use deepctx_capture::supervisor::{EarlyEnd, EndCause, STALL_MIN};
 use deepctx_session::{Session, SessionResult, Status, Trigger};
 use deepctx_symbolizer::worker::end_answers;
 
@@ -171,6 +171,9 @@ impl Run {
                         next_cost = tokio::time::Instant::now() + COST_INTERVAL;
                         self.session.set_cost(self.capture.cost());
                         self.capture.follow_cpus();
+                        for stall in self.capture.newly_stalled(STALL_MIN) {
+                            self.session.notice(stall.to_string());
+                        }
                     }
                     if let Some(lasted) = standstill.lasted(STANDSTILL) {
                         self.session.notice(format!(

@@ -9,7 +9,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use deepctx_capture::supervisor::Supervisor;
+use deepctx_capture::supervisor::{Heartbeat, Supervisor};
 use deepctx_symbolizer::cubin::lines::Row;
 use deepctx_symbolizer::cubin::reader::CodeReader;
 use deepctx_symbolizer::guard::catch_faults;
@@ -45,7 +45,7 @@ impl Cubins {
         let (requests, requested) = bounded(REQUESTS_MAX);
         let (read, answers) = bounded(REQUESTS_MAX);
         let missing = "device code has no lines";
-        supervisor.spawn("cubins", missing, move || work(&requested, &read))?;
+        supervisor.spawn("cubins", missing, move |heartbeat| work(&requested, &read, heartbeat))?;
         Ok(Self { requests, answers, pending: 0 })
     }
 
@@ -70,13 +70,14 @@ impl Cubins {
     }
 }
 
-fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
+fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>, heartbeat: &Heartbeat) {
     // Not urgent. If the priority cannot be lowered, the work is done anyway.
     let _ = rustix::process::setpriority_process(None, 10);
     let mut processes: HashMap<u32, ProcessMemory> = HashMap::new();
     let mut reader = CodeReader::default();
     let mut left = LINES_MAX;
     while let Ok(cubin) = requested.recv() {
+        heartbeat.beat();
         let mut lines = match fetch(&mut processes, &cubin) {
             Ok(image) => catch_faults(|| read_lines(&mut reader, &cubin, &image))
                 .unwrap_or_else(|_| failed(&cubin, "reading it met a defect".to_owned())),
@@ -94,6 +95,7 @@ fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>) {
             because = lines.because,
             "lines of device code"
         );
+        heartbeat.idle();
         if read.send(lines).is_err() {
             return;
         }

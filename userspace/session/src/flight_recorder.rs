@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use deepctx_capture::supervisor::Supervisor;
+use deepctx_capture::supervisor::{Heartbeat, Supervisor};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Profile, RecentPart};
 use deepctx_profile::units::{Count, Nanos, Time, clock};
@@ -157,7 +157,7 @@ impl FlightRecorder {
         let (windows, incoming) = bounded(1);
         let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
-        let body = move || write_windows(&incoming, write, &of_thread);
+        let body = move |heartbeat: &Heartbeat| write_windows(&incoming, write, &of_thread, heartbeat);
         let missing = "the kept data is no longer written";
         let thread = supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
@@ -250,8 +250,14 @@ impl FlightRecorder {
 }
 
 /// The thread: writes profiles until the channel closes.
-fn write_windows(windows: &Receiver<Window>, mut write: WriteKeptFn, said: &Mutex<RecorderStatus>) {
+fn write_windows(
+    windows: &Receiver<Window>,
+    mut write: WriteKeptFn,
+    said: &Mutex<RecorderStatus>,
+    heartbeat: &Heartbeat,
+) {
     for window in windows {
+        heartbeat.beat();
         let notice = write(&window.profile, window.ends).map(|place| notice(&place, &window));
         let mut said = lock(said);
         said.writing = false;
@@ -263,6 +269,7 @@ fn write_windows(windows: &Receiver<Window>, mut write: WriteKeptFn, said: &Mute
                 said.error = Some(error);
             }
         }
+        heartbeat.idle();
     }
 }
 

@@ -13,7 +13,7 @@ use deepctx_symbolizer::cubin::reader::CodeReader;
 use deepctx_symbolizer::guard::catch_faults;
 
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::supervisor::Supervisor;
+use deepctx_capture::supervisor::{Heartbeat, Supervisor};
 use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
 
 /// Capacity of the queues. A request that finds no room is repeated with a later launch.
@@ -39,7 +39,7 @@ impl Recovery {
         let (requests, requested) = bounded(REQUESTS_MAX);
         let (found, answers) = bounded(REQUESTS_MAX);
         let missing = "kernels that were loaded before have no names";
-        supervisor.spawn("recovery", missing, move || search(&requested, &found))?;
+        supervisor.spawn("recovery", missing, move |heartbeat| search(&requested, &found, heartbeat))?;
         Ok(Self { requests, answers })
     }
 
@@ -58,7 +58,11 @@ impl Recovery {
     }
 }
 
-fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<RecoveredKernel>>) {
+fn search(
+    requested: &Receiver<Vec<UnnamedKernel>>,
+    found: &Sender<Vec<RecoveredKernel>>,
+    heartbeat: &Heartbeat,
+) {
     // Never urgent. If the priority cannot be lowered, the work is done anyway.
     let _ = rustix::process::setpriority_process(None, 19);
     let mut processes: HashMap<u32, ProcessKernels> = HashMap::new();
@@ -71,6 +75,7 @@ fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<Recovered
             by_pid.entry(pid).or_default().insert(handle, asked_ns);
         }
         for (pid, mut handles) in by_pid {
+            heartbeat.beat();
             for (handle, asked_ns) in unnamed_before.remove(&pid).unwrap_or_default() {
                 handles.entry(handle).or_insert(asked_ns);
             }
@@ -94,6 +99,7 @@ fn search(requested: &Receiver<Vec<UnnamedKernel>>, found: &Sender<Vec<Recovered
             if unnamed_before.len() < PROCESSES_MAX && handles.len() <= HANDLES_BATCH {
                 unnamed_before.insert(pid, handles);
             }
+            heartbeat.idle();
             if !named.is_empty() && found.send(named).is_err() {
                 return;
             }

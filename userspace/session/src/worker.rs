@@ -13,7 +13,7 @@ use deepctx_capture::Message;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::{OwnCost, ResidentMemory};
 use deepctx_capture::counters::{CpuCounters, GpuCounters, ScanCounters};
-use deepctx_capture::supervisor::{Supervisor, standstill_for_tests};
+use deepctx_capture::supervisor::{STALL_MIN, Supervisor, standstill_for_tests};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
 use deepctx_profile::profile::Executable;
@@ -375,6 +375,9 @@ impl Worker {
         let late = std::mem::take(&mut *lock(&self.shared.notices));
         for notice in late.into_iter().chain(memory::reader::take_notices()) {
             self.notice(notice);
+        }
+        for stall in self.supervisor.newly_stalled(STALL_MIN) {
+            self.notice(stall.to_string());
         }
         self.status.ended_early = self.supervisor.ended_early();
         self.status.count(&self.pipeline);

@@ -158,8 +158,8 @@ impl Gpus {
         let Some(launch) = LAUNCH.get().copied().filter(|_| is_to_be_asked()) else { return Ok(None) };
         let (requests, requested) = bounded(1);
         let (answered, answers) = bounded(1);
-        supervisor.spawn("gpus", "figures of GPUs are not recorded", move || {
-            Readers::new(launch, PATIENCE).run(&requested, &answered);
+        supervisor.spawn("gpus", "figures of GPUs are not recorded", move |heartbeat| {
+            Readers::new(launch, PATIENCE).run(&requested, &answered, heartbeat);
         })?;
         let mut gpus = Self::new(requests, answers);
         gpus.ask();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use deepctx_symbolizer::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure};
 
+use super::super::supervisor::Heartbeat;
 use super::NoFigures;
 use super::protocol::{HEAD_BYTES, REQUEST, Readings, Reply};
 
@@ -63,9 +64,11 @@ impl Readers {
     }
 
     /// Answers requests until there are no more requests, or no more figures.
-    pub(super) fn run(&mut self, requests: &Receiver<()>, answers: &Sender<Reading>) {
+    pub(super) fn run(&mut self, requests: &Receiver<()>, answers: &Sender<Reading>, heartbeat: &Heartbeat) {
         for () in requests {
+            heartbeat.beat();
             let reading = self.read();
+            heartbeat.idle();
             let is_over = matches!(reading, Reading::Over(_));
             if answers.send(reading).is_err() || is_over {
                 return;

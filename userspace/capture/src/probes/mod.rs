@@ -33,7 +33,7 @@ pub(super) use waiting_calls::WaitingCalls;
 use worker::ProbeWorker;
 
 use super::budget::ProbeHold;
-use super::supervisor::Supervisor;
+use super::supervisor::{Heartbeat, Supervisor};
 
 /// Whether the probes that have a budget are attached: set by their thread, read by others.
 #[derive(Clone, Debug, Default)]
@@ -83,10 +83,11 @@ impl Probes {
         let (scanning, first_scan) = bounded(0);
         let budgeted = BudgetedState::default();
         let of_worker = budgeted.clone();
-        let body = move || {
+        let body = move |heartbeat: &Heartbeat| {
+            heartbeat.beat();
             let mut worker = ProbeWorker::new(setup, dropped, of_worker);
             drop(scanning);
-            worker.run(&requests);
+            worker.run(&requests, heartbeat);
         };
         let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
         Ok(Self { scan_queue, thread, ending, first_scan, has_budget, budgeted })

@@ -40,7 +40,7 @@ use crate::links::{self, AttachMethod, ProbeSide, ProbeSite};
 use crate::message::Message;
 use crate::probe_counters::ProbeCounters;
 use crate::sites;
-use crate::supervisor::defect_for_tests;
+use crate::supervisor::{Heartbeat, defect_for_tests};
 use crate::table_shares::ROOT;
 
 /// How long collectors are still read after calls are muted: they report ten times a second, and CUPTI has each record
@@ -156,19 +156,23 @@ impl ProbeWorker {
     }
 
     /// Answers requests until one ends the thread, or all senders are gone.
-    pub(super) fn run(&mut self, requests: &Receiver<Request>) {
+    pub(super) fn run(&mut self, requests: &Receiver<Request>, heartbeat: &Heartbeat) {
         loop {
+            heartbeat.beat();
             self.sweep();
             self.report();
             let wait = self.duty_cycle.as_ref().and_then(DutyCycle::next_check);
+            heartbeat.idle();
             let first = match requests.recv_timeout(wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY)) {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => {
+                    heartbeat.beat();
                     self.check_budget();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            heartbeat.beat();
             let mut pids = HashSet::new();
             for request in std::iter::once(first).chain(requests.try_iter()) {
                 match request {
