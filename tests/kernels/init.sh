@@ -61,14 +61,17 @@ until_idle() {
 }
 
 # counted PROGRAM METRIC AMONG MATCHING: of a program's stacks that the awk condition AMONG accepts, the share of a metric
-# that MATCHING accepts, too. A name that memory did not give in time is counted apart: an emulated CPU that waits for a
-# real one answers late.
+# that MATCHING accepts, too, and what the others end in. A name that memory did not give in time is counted apart: an
+# emulated CPU that waits for a real one answers late.
 counted() {
     deepctx-bpf export /tmp/profile --metric "$2" --format folded -o - |
         awk -v program="$1" -v name="$1 $2" 'index($0, program) != 1 { next }
             /\[unknown: python-silent\]/ { silent += $NF; next }
-            '"$3"' { value = $NF; all += value; if ('"$4"') matching += value }
+            '"$3"' { value = $NF; all += value; if ('"$4"') { matching += value; next }
+                reason = match($0, /\[unknown: [^]]*/) ? substr($0, RSTART + 1, RLENGTH - 1) : "another stack"
+                others[reason] += value }
             END { printf "check %s: %.0f of %.0f\n", name, matching, all
+                  for (reason in others) printf "not counted in %s: %.0f with %s\n", name, others[reason], reason
                   if (silent) printf "memory was silent for %.0f of %s\n", silent, name }'
 }
 
