@@ -16,11 +16,12 @@ const TOP: f64 = 28.0;
 type Curve = (&'static str, fn(&Reading) -> f64);
 
 /// The curves, one below the other, each starting at 0.
-const CURVES: [Curve; 4] = [
+const CURVES: [Curve; 5] = [
     ("Memory of the profiler, resident and locked, MiB", Reading::memory_mib),
     ("Memory of its workers, MiB", |reading| reading.workers_mib),
     ("Open descriptors", |reading| reading.descriptors),
     ("Files of the profile", |reading| reading.files),
+    ("Fullest kernel table, ‰ of its capacity", |reading| reading.fullest() * 1000.0),
 ];
 
 /// Draws the curves.
@@ -68,6 +69,7 @@ pub(super) fn svg(readings: &[Reading]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tables::Fill;
     use super::*;
     use std::time::Duration;
 
@@ -82,6 +84,7 @@ mod tests {
             threads: 9.0,
             files: 3.0,
             profile_mib: 1.0,
+            tables: Fill::new(),
         };
         let picture = svg(&[reading(1800, 30.0), reading(3600, 90.0)]);
         assert_eq!(picture.matches("<polyline").count(), CURVES.len());

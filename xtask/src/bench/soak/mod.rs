@@ -5,6 +5,7 @@
 
 mod curve;
 mod reading;
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use super::{Profile, product};
 use crate::sh;
 use crate::workloads::{self, RunningProgram};
 use reading::Reading;
+use tables::{Fill, TableReader, most_growth};
 
 /// Options of `cargo xtask soak`.
 #[derive(clap::Args)]
@@ -53,6 +55,8 @@ const MEMORY_MAX: f64 = 150.0;
 const GROWTH_MAX: f64 = 0.05;
 /// Maximum growth of open descriptors: a worker or a segment may be open at the time.
 const DESCRIPTORS_MAX: f64 = 8.0;
+/// Maximum growth of a kernel table, as a share of its capacity: the processes of the moment vary.
+const FILL_GROWTH_MAX: f64 = 0.01;
 /// Minimum share of samples with complete stacks: the others belong to programs that end before they are read.
 const COMPLETE_MIN: f64 = 0.8;
 /// Maximum time to end after SIGINT.
@@ -77,6 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let profilers = Profilers::new(&ours)?;
     let libraries = Libraries::new(&profilers.file("soak-libraries"))?;
+    let tables = TableReader::built()?;
     let mut targets = vec![
         ("processes that come and go", workloads::churn(options.forks, &libraries.paths)?.start()?),
         ("torch", workloads::torch()?.start()?),
@@ -84,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ];
     let profile = profilers.file("soak.dctx");
     let mut attached = profilers.attach_to_machine(&profile, options.freq)?;
-    let readings = read(options, &mut attached, &profile, &libraries)?;
+    let readings = read(options, &mut attached, &profile, &libraries, &tables)?;
     if let Some(path) = &options.curves {
         fs::write(path, curve::svg(&readings)).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -107,6 +112,7 @@ fn read(
     attached: &mut RunningProfiler,
     profile: &Path,
     libraries: &Libraries,
+    tables: &TableReader,
 ) -> Result<Vec<Reading>> {
     let whole = Duration::from_secs_f64(options.hours * 3600.0);
     let apart = (whole / READINGS).max(APART_MIN);
@@ -115,7 +121,7 @@ fn read(
         std::thread::sleep(apart.min(whole.saturating_sub(begun.elapsed())));
         attached.alive()?;
         libraries.replace(readings.len())?;
-        readings.push(Reading::of(attached.pid(), profile, begun.elapsed())?);
+        readings.push(Reading::of(attached.pid(), profile, tables, begun.elapsed())?);
         if let Some(last) = readings.last() {
             eprintln!("    {last}");
         }
@@ -133,29 +139,13 @@ fn judge(
     ended_after: Duration,
 ) -> Result<()> {
     ensure!(readings.len() >= 6, "too short: {} readings, and 6 are needed", readings.len());
-    let thirds: Vec<&[Reading]> = readings.chunks(readings.len().div_ceil(3)).collect();
-    let middle =
-        |part: usize, of: fn(&Reading) -> f64| median(&thirds[part].iter().map(of).collect::<Vec<_>>());
-    let memory: Vec<f64> = readings.iter().map(Reading::memory_mib).collect();
-    let most = memory.iter().copied().fold(0.0, f64::max);
-    let before = middle(1, Reading::memory_mib);
-    let growth = (middle(2, Reading::memory_mib) - before) / before;
-    let descriptors = middle(2, |reading| reading.descriptors) - middle(1, |reading| reading.descriptors);
     let report = Report::of(ours, profile)?;
     let imbalances = report.imbalances();
     let losses: u64 = report.stages.iter().flat_map(|stage| stage.dropped.values()).sum();
     let (walked, cut) = report.walked_and_cut()?;
     let complete = 1.0 - cut.values().sum::<u64>() as f64 / walked.max(1) as f64;
-    let hours = readings.last().map_or(0.0, |reading| reading.at.as_secs_f64() / 3600.0);
-    let figures = [
-        Figure::new("soak", "resident and locked memory, most", "MiB", vec![most])
-            .target(Target::AtMost(MEMORY_MAX))
-            .note("hours", hours)
-            .note("workers_mib", middle(2, |reading| reading.workers_mib)),
-        Figure::new("soak", "memory, last third beside the second", "share", vec![growth])
-            .target(Target::AtMost(GROWTH_MAX)),
-        Figure::new("soak", "descriptors, last third beside the second", "descriptors", vec![descriptors])
-            .target(Target::AtMost(DESCRIPTORS_MAX)),
+    let mut figures = Vec::from(figures_of_growth(readings));
+    figures.extend([
         Figure::new(
             "soak",
             "places where the ledger does not add up",
@@ -172,15 +162,43 @@ fn judge(
             .note("cut", serde_json::json!(cut)),
         Figure::new("soak", "time to end after SIGINT", "s", vec![ended_after.as_secs_f64()])
             .target(Target::AtMost(END_MAX.as_secs_f64())),
-        Figure::new("soak", "files of the profile", "files", vec![middle(2, |reading| reading.files)])
-            .note("mib", middle(2, |reading| reading.profile_mib)),
-    ];
+    ]);
     figures.iter().for_each(Figure::print);
     ensure!(gone.is_empty(), "ended before the capture did: {}", gone.join(", "));
     ensure!(code == Some(0), "the profiler ended with {code:?}");
     let missed = figures.iter().filter(|figure| figure.line()["met"] == false).count();
     ensure!(missed == 0, "{missed} figures are not met");
     Ok(())
+}
+
+/// What must level off: the last third of the readings beside the second.
+fn figures_of_growth(readings: &[Reading]) -> [Figure; 5] {
+    let thirds: Vec<&[Reading]> = readings.chunks(readings.len().div_ceil(3)).collect();
+    let middle =
+        |part: usize, of: fn(&Reading) -> f64| median(&thirds[part].iter().map(of).collect::<Vec<_>>());
+    let most = |of: fn(&Reading) -> f64| readings.iter().map(of).fold(0.0, f64::max);
+    let before = middle(1, Reading::memory_mib);
+    let growth = (middle(2, Reading::memory_mib) - before) / before;
+    let descriptors = middle(2, |reading| reading.descriptors) - middle(1, |reading| reading.descriptors);
+    let hours = readings.last().map_or(0.0, |reading| reading.at.as_secs_f64() / 3600.0);
+    let fill = |part: usize| thirds[part].iter().map(|reading| &reading.tables).collect::<Vec<&Fill>>();
+    let (table, filled) = most_growth(&fill(1), &fill(2));
+    [
+        Figure::new("soak", "resident and locked memory, most", "MiB", vec![most(Reading::memory_mib)])
+            .target(Target::AtMost(MEMORY_MAX))
+            .note("hours", hours)
+            .note("workers_mib", middle(2, |reading| reading.workers_mib)),
+        Figure::new("soak", "memory, last third beside the second", "share", vec![growth])
+            .target(Target::AtMost(GROWTH_MAX)),
+        Figure::new("soak", "descriptors, last third beside the second", "descriptors", vec![descriptors])
+            .target(Target::AtMost(DESCRIPTORS_MAX)),
+        Figure::new("soak", "fill of kernel tables, last third beside the second", "share", vec![filled])
+            .target(Target::AtMost(FILL_GROWTH_MAX))
+            .note("table", table)
+            .note("fullest", most(Reading::fullest)),
+        Figure::new("soak", "files of the profile", "files", vec![middle(2, |reading| reading.files)])
+            .note("mib", middle(2, |reading| reading.profile_mib)),
+    ]
 }
 
 /// Libraries that are replaced while in use, as in an upgrade: each time by another file of the same name.

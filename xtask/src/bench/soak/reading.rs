@@ -1,7 +1,7 @@
 //! Resource use of a running profiler at one moment.
 //!
-//! Owns: memory, descriptors and threads of it and of its workers, and the size of its profile. Because: each of them
-//! must level off. Does not: judge.
+//! Owns: memory, descriptors and threads of it and of its workers, how full its tables are, and the size of its
+//! profile. Because: each of them must level off. Does not: judge.
 
 use std::fmt;
 use std::fs;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::super::profiler::locked_bytes;
+use super::tables::{Fill, TableReader};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -31,11 +32,12 @@ pub(super) struct Reading {
     /// Number of files of the profile.
     pub(super) files: f64,
     pub(super) profile_mib: f64,
+    pub(super) tables: Fill,
 }
 
 impl Reading {
     /// Reads the profiler with this pid, which writes this profile.
-    pub(super) fn of(pid: u32, profile: &Path, at: Duration) -> Result<Self> {
+    pub(super) fn of(pid: u32, profile: &Path, tables: &TableReader, at: Duration) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let files: Vec<u64> = fs::read_dir(profile)
             .into_iter()
@@ -52,12 +54,18 @@ impl Reading {
             threads: line(&status, "Threads:")?,
             files: files.len() as f64,
             profile_mib: files.iter().sum::<u64>() as f64 / MIB,
+            tables: tables.read(pid)?,
         })
     }
 
     /// Memory of the profiler itself.
     pub(super) fn memory_mib(&self) -> f64 {
         self.resident_mib + self.locked_mib
+    }
+
+    /// Share of its fullest table in use.
+    pub(super) fn fullest(&self) -> f64 {
+        self.tables.values().copied().fold(0.0, f64::max)
     }
 }
 
@@ -66,7 +74,7 @@ impl fmt::Display for Reading {
         write!(
             f,
             "{:5.0} s  {:6.1} MiB resident, {:5.1} locked, {:6.1} of workers, {:4} descriptors, {:3} threads, profile {:6.1} \
-             MiB in {} files",
+             MiB in {} files, tables at most {:.2} % full",
             self.at.as_secs_f64(),
             self.resident_mib,
             self.locked_mib,
@@ -74,7 +82,8 @@ impl fmt::Display for Reading {
             self.descriptors,
             self.threads,
             self.profile_mib,
-            self.files
+            self.files,
+            self.fullest() * 100.0
         )
     }
 }
