@@ -66,6 +66,7 @@ mod recording;
 mod schema;
 mod table;
 mod trace;
+mod unmerged;
 mod write;
 
 pub use container::{FoundProfile, is_packed};

@@ -19,6 +19,7 @@ use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
 use super::schema::{self, LedgerRow, Window};
 use super::table::{BATCH_ROWS, encode};
+use super::unmerged::Unmerged;
 use crate::folder::Folder;
 use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::device::memory::Pool;
@@ -39,6 +40,7 @@ pub struct Writer {
     written: StoredExtent,
     /// Files are numbered by attempt, so that none is ever written twice.
     attempt: u32,
+    unmerged: Unmerged,
 }
 
 /// The part of the profile that is on disk.
@@ -235,7 +237,8 @@ impl Writer {
                 error => error,
             });
         }
-        Ok(Writer { folder: Arc::new(folder), manifest, written: StoredExtent::new(), attempt: 0 })
+        let (written, unmerged) = (StoredExtent::new(), Unmerged::default());
+        Ok(Writer { folder: Arc::new(folder), manifest, written, attempt: 0, unmerged })
     }
 
     /// Memory of the state that is on disk.
@@ -355,17 +358,16 @@ impl Writer {
     /// Replaces old segments by merged ones in the manifest, and removes them. Readers see one or the other, never
     /// both.
     ///
-    /// Unmerged segments stay as they are: the profile is just as complete.
+    /// Unmerged segments stay as they are: the profile is just as complete. A few later merges try them again.
     ///
     /// # Errors
     /// The manifest could not be written: it lists the old segments.
     pub fn adopt(&mut self, merged: MergeResult) -> Result<(), StoreError> {
         let mut manifest = self.manifest.clone();
-        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let (mut old, mut new, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (names, segment) in merged.of_tables {
             let Some(segment) = segment else {
-                let stays = manifest.segments.iter_mut().filter(|segment| names.contains(&segment.file));
-                stays.for_each(|segment| segment.level = merge::NEVER);
+                failed.extend(names);
                 continue;
             };
             new.push(segment.file.clone());
@@ -375,16 +377,20 @@ impl Writer {
             manifest.segments.retain(|segment| !names.contains(&segment.file));
             old.extend(names);
         }
+        if !new.is_empty() {
+            self.unmerged.retry(&mut manifest.segments);
+        }
         let listed = sync(&self.folder).and_then(|()| manifest.put(&self.folder));
         let unused = if listed.is_ok() {
             self.manifest = manifest;
+            self.unmerged.remove(&old);
             // If the new manifest may not be durable, files listed by the previous one must stay.
             if sync(&self.folder).is_ok() { old } else { Vec::new() }
         } else {
-            let stays = self.manifest.segments.iter_mut().filter(|segment| old.contains(&segment.file));
-            stays.for_each(|segment| segment.level = merge::NEVER);
+            failed.extend(old);
             new
         };
+        self.unmerged.add(&mut self.manifest.segments, &failed);
         for file in unused {
             _ = self.folder.remove(file.as_ref());
         }
