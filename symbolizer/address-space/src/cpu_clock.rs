@@ -1,6 +1,6 @@
 //! CPU clock: how much CPU time a thread has used, and how long it waited for a CPU.
 //!
-//! Owns: the two readings. Because: work done on behalf of a process is charged by CPU time, not by how busy the
+//! Owns: these readings. Because: work done on behalf of a process is charged by CPU time, not by how busy the
 //! machine was meanwhile. Does not: charge; see [`crate::time_account`].
 
 use std::fs::File;
@@ -30,6 +30,12 @@ impl CpuWaitClock {
         let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
         text.get(..read).and_then(parse).unwrap_or_default()
     }
+}
+
+/// CPU time of the first thread of a process so far; `None` if the kernel does not keep it, or the process is gone.
+pub(crate) fn process_cpu_time(pid: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
 }
 
 /// `schedstat` of a thread: time on a CPU, time in a run queue, both in nanoseconds, and number of timeslices

@@ -46,8 +46,8 @@ reasons! {
         JitNoRoom = 26, "jit-no-room",
             "the code was generated at run time, and names of such code of its user take more room than one user may have";
         SymbolsTookTooLong = 27, "symbols-took-too-long",
-            "reading the symbols of the file, or of others of its user, took more than 4 s (root's: 10 s), or was not done \
-             15 s after the end of the capture";
+            "reading the symbols of the file, or of others of its user, took more than 4 s of a CPU (root's: 10 s) and is \
+             tried again later, or was not done 15 s after the end of the capture";
         SymbolReaderEnded = 28, "symbol-reader-ended",
             "the process that reads symbols ended over this file, or gave none";
         NoSymbolReader = 29, "symbol-no-reader", "the process that reads symbols could not be started",
@@ -91,10 +91,10 @@ reasons! {
 impl NoSymbol {
     /// Whether the same address may get a name later: the runtime writes it, or it is read in a later turn.
     pub fn may_be_named_later(&self) -> bool {
-        use NoSymbol::{DebuginfodPending, SymbolShareSpent};
+        use NoSymbol::{DebuginfodPending, SymbolShareSpent, SymbolsTookTooLong};
         use NoSymbol::{JitLate, JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap};
         let of_generated = matches!(self, JitWithoutMap | JitNotCovered | JitRefuted | JitNoRoom | JitLate);
-        of_generated || matches!(self, SymbolShareSpent | DebuginfodPending)
+        of_generated || matches!(self, SymbolShareSpent | SymbolsTookTooLong | DebuginfodPending)
     }
 
     /// The reason for an error of opening or reading data of a process.

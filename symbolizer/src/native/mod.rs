@@ -39,6 +39,10 @@ const LOADED_MAX: usize = 96;
 /// program needs new ones less and less often; reading a big library's tables again takes 0.1 s.
 const IDLE_TRIMS: u64 = 60;
 
+/// Calls of [`NativeSymbolizer::trim`] after which a file that took too long is read again; eight times as many after
+/// each further failure.
+const AGAIN_TRIMS: u64 = 60;
+
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
@@ -93,6 +97,8 @@ struct OpenModule {
     used: u64,
     /// [`NativeSymbolizer::trims`] at the last use.
     trims: u64,
+    /// How often reading it failed before.
+    failures: u32,
 }
 
 /// State of a module's debug information from servers.
@@ -116,13 +122,37 @@ struct SymbolFiles {
     debug: Option<Arc<LocatedDebugFile>>,
 }
 
+/// A file that is not read.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    reason: NoSymbol,
+    /// How often reading it failed.
+    failures: u32,
+    /// The call of [`NativeSymbolizer::trim`] after which it is read again, if ever.
+    again: Option<u64>,
+}
+
+impl Refusal {
+    /// For good.
+    fn always(reason: NoSymbol) -> Self {
+        Self { reason, failures: 0, again: None }
+    }
+
+    /// Reading it cost a reader: a busy machine is no reason to have no names for weeks, but each attempt may cost as
+    /// much again.
+    fn for_now(reason: NoSymbol, failures: u32, trims: u64) -> Self {
+        let wait = AGAIN_TRIMS << (3 * failures.min(4));
+        Self { reason, failures: failures.saturating_add(1), again: Some(trims + wait) }
+    }
+}
+
 /// Symbolizes native code.
 #[derive(Debug)]
 pub struct NativeSymbolizer {
     symbols: Symbols,
     debug_info: DebugInfo,
     debuginfod: Option<Debuginfod>,
-    loaded: FxHashMap<ModuleHandle, Result<OpenModule, NoSymbol>>,
+    loaded: FxHashMap<ModuleHandle, Result<OpenModule, Refusal>>,
     names: BoundedCache<(ModuleHandle, Svma), SymbolResult>,
     strings: Strings,
     /// Counts uses of modules.
@@ -286,7 +316,7 @@ impl NativeSymbolizer {
         }
     }
 
-    /// Refuses to read this file from now on.
+    /// Refuses to read this file from now on, or for a while.
     fn refuse(&mut self, module: ModuleHandle, reason: NoSymbol) {
         if reason == NoSymbol::SymbolShareSpent {
             tracing::debug!(module = module.number(), "symbols of a file are read later");
@@ -299,7 +329,16 @@ impl NativeSymbolizer {
         }
         // A reader may start successfully the next time.
         if !matches!(reason, NoSymbol::NoSymbolReader | NoSymbol::SymbolShareSpent) {
-            self.loaded.insert(module, Err(reason));
+            let failures = match self.loaded.get(&module) {
+                Some(Ok(files)) => files.failures,
+                Some(Err(refusal)) => refusal.failures,
+                None => 0,
+            };
+            let refusal = match costs_a_reader(reason) {
+                true => Refusal::for_now(reason, failures, self.trims),
+                false => Refusal::always(reason),
+            };
+            self.loaded.insert(module, Err(refusal));
         }
     }
 
@@ -329,9 +368,16 @@ impl NativeSymbolizer {
     /// Opens the files of a module, and makes room for them.
     fn load(&mut self, modules: &mut Modules, module: ModuleHandle) -> Result<SymbolFiles, NoSymbol> {
         self.clock += 1;
-        if !self.loaded.contains_key(&module) {
+        let failures = match self.loaded.get(&module) {
+            None => Some(0),
+            Some(Ok(_)) => None,
+            Some(Err(refusal)) => {
+                refusal.again.filter(|again| self.trims >= *again).map(|_| refusal.failures)
+            }
+        };
+        if let Some(failures) = failures {
             self.make_room();
-            let loaded = self.examine(modules, module);
+            let loaded = self.examine(modules, module, failures).map_err(Refusal::always);
             match &loaded {
                 Ok(_) => self.counters.loaded += 1,
                 Err(_) => self.counters.failed += 1,
@@ -345,7 +391,7 @@ impl NativeSymbolizer {
                 let (key, author) = (files.key, files.author);
                 Ok(SymbolFiles { key, author, own: Arc::clone(&files.own), debug: files.debug.clone() })
             }
-            Some(Err(reason)) => Err(*reason),
+            Some(Err(refusal)) => Err(refusal.reason),
             None => Err(NoSymbol::ReaderFailed),
         }
     }
@@ -371,7 +417,12 @@ impl NativeSymbolizer {
         };
     }
 
-    fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<OpenModule, NoSymbol> {
+    fn examine(
+        &self,
+        modules: &mut Modules,
+        module: ModuleHandle,
+        failures: u32,
+    ) -> Result<OpenModule, NoSymbol> {
         let own = modules.open(module)?;
         let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
         // The reader would unpack a section that states a thousand times its size before any check.
@@ -392,6 +443,7 @@ impl NativeSymbolizer {
             counted: false,
             used: self.clock,
             trims: self.trims,
+            failures,
         })
     }
 
@@ -399,7 +451,7 @@ impl NativeSymbolizer {
         if self.loaded.len() < LOADED_MAX {
             return;
         }
-        let used = |loaded: &Result<OpenModule, NoSymbol>| loaded.as_ref().map_or(0, |files| files.used);
+        let used = |loaded: &Result<OpenModule, Refusal>| loaded.as_ref().map_or(0, |files| files.used);
         let oldest = self.loaded.iter().min_by_key(|(_, loaded)| used(loaded)).map(|(module, _)| *module);
         if let Some(module) = oldest {
             self.unload(module);

@@ -209,3 +209,26 @@ fn read_parts(
         lines: LineRuns::decode(user.line_format, &table, identity.first_line),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_functions_and_generators_are_not_awaitable() {
+        let code = |flags: u32| CodeIdentity {
+            checksum: 0,
+            first_line: 1,
+            flags,
+            address: 0,
+            filename: 0,
+            name: 0,
+            qualname: 0,
+            lines: 0,
+        };
+        // A function, a generator, a coroutine, one by `types.coroutine`, an asynchronous generator.
+        for (flags, expect) in [(0x13, false), (0x33, false), (0x93, true), (0x133, true), (0x213, true)] {
+            assert_eq!(code(flags).is_awaitable(), expect, "{flags:#x}");
+        }
+    }
+}

@@ -4,13 +4,12 @@
 //! request. Because: the author of a file or mapping controls what it costs to parse, and could exploit a bug in the
 //! parser. Does not: know what the requests are; see [`crate::reader`].
 
+mod deadline;
 mod descriptors;
 mod pool;
 mod sandbox;
 
+pub use deadline::{Deadline, end_answers, work_in_progress};
 pub use descriptors::{receive, send};
-pub use pool::{
-    Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, end_answers, ready,
-    work_in_progress,
-};
+pub use pool::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, ready};
 pub use sandbox::{Bounds, begin, give_up_privileges, limit_memory, refuse_programs_and_sockets};

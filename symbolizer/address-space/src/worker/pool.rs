@@ -11,12 +11,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::deadline::{Deadline, is_past_last_answer};
+use crate::cpu_clock::process_cpu_time;
 use crate::version::FileVersion;
 
 /// Starts a worker. The pool sets its standard input; its environment is only what the command sets.
@@ -61,9 +62,6 @@ const READY: u8 = b'!';
 const START_MAX: Duration = Duration::from_secs(10);
 /// The same for a worker that has work but no CPU: an emulated machine takes this long at times.
 const BUSY_START_MAX: Duration = Duration::from_secs(60);
-/// Interval of checks whether a late worker has work.
-const BUSY_LOOK: Duration = Duration::from_secs(1);
-
 /// Notifies the pool that this worker is about to wait for requests.
 ///
 /// # Errors
@@ -101,42 +99,6 @@ pub enum WorkerFailure {
     Silent,
     /// It ended, or sent an invalid answer.
     Ended,
-}
-
-/// Increases while a caller waits for a worker that is busy.
-static AT_WORK: AtomicU64 = AtomicU64::new(0);
-
-/// A number that changes as long as a worker has work that may take long. A client that waits for it is not stuck: on a
-/// busy machine, the names of a large library take many times as long.
-pub fn work_in_progress() -> u64 {
-    AT_WORK.load(Ordering::Relaxed)
-}
-
-/// Last time at which answers are awaited, in a program that is about to end.
-static LAST_ANSWER: OnceLock<Instant> = OnceLock::new();
-
-/// From `last` on, no answer is awaited, and no request is sent. Only the first call counts.
-pub fn end_answers(last: Instant) {
-    LAST_ANSWER.get_or_init(|| last);
-}
-
-fn is_past_last_answer() -> bool {
-    LAST_ANSWER.get().is_some_and(|last| Instant::now() >= *last)
-}
-
-/// Deadline of an answer.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline {
-    silent: Instant,
-    /// Deadline for a worker that has work.
-    busy: Instant,
-}
-
-impl Deadline {
-    /// `silent` after the request, and `busy` if the worker has work, or only waits for a CPU.
-    pub fn new(begun: Instant, silent: Duration, busy: Duration) -> Self {
-        Self { silent: begun + silent, busy: begun + busy }
-    }
 }
 
 /// All workers of one kind.
@@ -349,23 +311,21 @@ impl Worker {
     /// The deadline passed, or the answer is invalid.
     pub fn read_within(&self, into: &mut [u8], deadline: Deadline) -> Result<(), WorkerFailure> {
         let mut socket = &self.socket;
-        let may_be_busy = deadline.busy > deadline.silent;
-        let most = if may_be_busy { BUSY_LOOK } else { Duration::MAX };
-        let until_silent = |now: Instant| deadline.silent.saturating_duration_since(now);
-        let mut left = until_silent(Instant::now()).clamp(Duration::from_millis(1), most);
+        let begun = deadline.needs_cpu_time().then(|| self.cpu_time()).flatten();
+        let mut left = deadline.look_after(Instant::now());
         loop {
             socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
             match socket.read(into) {
                 Ok(read) if read == into.len() => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let (now, is_running) = (Instant::now(), self.is_running());
-                    let is_late = now >= deadline.busy || now >= deadline.silent && !is_running;
-                    if is_late || is_past_last_answer() {
+                    let work = self.is_running().then(|| self.cpu_time().zip(begun));
+                    let used = work.map(|times| times.map(|(now, begun)| now.saturating_sub(begun)));
+                    let now = Instant::now();
+                    if deadline.is_over(now, used) || is_past_last_answer() {
                         return Err(WorkerFailure::Silent);
                     }
-                    AT_WORK.fetch_add(u64::from(may_be_busy && is_running), Ordering::Relaxed);
-                    left = if now < deadline.silent { until_silent(now).min(most) } else { BUSY_LOOK };
+                    left = deadline.look_after(now);
                 }
                 Ok(_) | Err(_) => return Err(WorkerFailure::Ended),
             }
@@ -375,6 +335,11 @@ impl Worker {
     /// Whether it has a CPU, or only waits for one.
     pub fn is_running(&self) -> bool {
         is_running(self.child.id())
+    }
+
+    /// CPU time of its thread so far; `None` where the kernel does not say.
+    fn cpu_time(&self) -> Option<Duration> {
+        process_cpu_time(self.child.id())
     }
 
     /// Ends an idle worker by closing its socket.

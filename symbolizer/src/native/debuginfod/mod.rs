@@ -36,8 +36,10 @@ use store::Store;
 const WAITING_MAX: usize = 64;
 /// Most builds with a remembered outcome.
 const ANSWERS_MAX: usize = 1 << 13;
-/// Consecutive failures after which a server is no longer asked.
+/// Consecutive failures after which a server is left alone for a while.
 const FAILURES_MAX: u32 = 3;
+/// For how long: a network that was away for a minute must not cost a capture of weeks its source lines.
+const REST: Duration = Duration::from_secs(600);
 /// Longest wait for the thread at the end.
 const END_MAX: Duration = Duration::from_millis(500);
 
@@ -146,7 +148,7 @@ impl Debuginfod {
         let mut asker = Asker {
             shared: Arc::clone(&shared),
             store: Arc::clone(&store),
-            servers: servers.urls.into_iter().map(|url| (url, 0)).collect(),
+            servers: servers.urls.into_iter().map(Server::new).collect(),
             terms,
         };
         let builder = std::thread::Builder::new().name("debuginfod".into());
@@ -195,9 +197,38 @@ impl Drop for Debuginfod {
 struct Asker {
     shared: Arc<SharedState>,
     store: Arc<Store>,
-    /// With their consecutive failures.
-    servers: Vec<(ServerUrl, u32)>,
+    servers: Vec<Server>,
     terms: Terms,
+}
+
+/// A server, and how it answered recently.
+struct Server {
+    url: ServerUrl,
+    /// Consecutive failures.
+    failures: u32,
+    /// When it last failed.
+    failed: Option<Instant>,
+}
+
+impl Server {
+    fn new(url: ServerUrl) -> Self {
+        Self { url, failures: 0, failed: None }
+    }
+
+    /// Whether it is left alone now.
+    fn rests(&self, now: Instant) -> bool {
+        self.failures >= FAILURES_MAX
+            && self.failed.is_some_and(|at| now.saturating_duration_since(at) < REST)
+    }
+
+    fn failed(&mut self, now: Instant, reason: NoSymbol) {
+        self.failures = self.failures.saturating_add(1);
+        self.failed = Some(now);
+        if self.failures == FAILURES_MAX {
+            let (server, reason, minutes) = (&self.url, reason.key(), REST.as_secs() / 60);
+            tracing::warn!(%server, reason, minutes, "a debuginfod server is left alone for some minutes");
+        }
+    }
 }
 
 impl Asker {
@@ -217,21 +248,19 @@ impl Asker {
     fn ask_all(&mut self, id: &BuildId) -> Result<(), NoSymbol> {
         let Self { shared, store, servers, terms } = self;
         let mut worst = None;
-        let all_failed = servers.iter().all(|(_, failures)| *failures >= FAILURES_MAX);
-        for (server, failures) in servers.iter_mut().filter(|(_, failures)| *failures < FAILURES_MAX) {
-            let found = ask(server, id, *terms, store, shared);
+        let now = Instant::now();
+        let all_failed = servers.iter().all(|server| server.rests(now));
+        for server in servers.iter_mut().filter(|server| !server.rests(now)) {
+            let found = ask(&server.url, id, *terms, store, shared);
             let Err(reason) = found else {
-                *failures = 0;
+                server.failures = 0;
                 return Ok(());
             };
             match reason {
                 NoSymbol::DebuginfodFailed | NoSymbol::DebuginfodTooSlow => {
-                    *failures += 1;
-                    if *failures == FAILURES_MAX {
-                        tracing::warn!(%server, reason = reason.key(), "a debuginfod server is not asked any more");
-                    }
+                    server.failed(Instant::now(), reason)
                 }
-                _ => *failures = 0,
+                _ => server.failures = 0,
             }
             if reason != NoSymbol::DebuginfodNotFound {
                 worst = worst.or(Some(reason));

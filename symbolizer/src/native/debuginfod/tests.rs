@@ -195,6 +195,19 @@ fn a_server_that_fails_again_and_again_is_left_alone() {
 }
 
 #[test]
+fn a_server_that_failed_is_asked_again_after_ten_minutes() {
+    let (mut server, now) = (Server::new("http://127.0.0.1:1".parse().unwrap()), Instant::now());
+    for _ in 0..FAILURES_MAX {
+        assert!(!server.rests(now));
+        server.failed(now, NoSymbol::DebuginfodFailed);
+    }
+    assert!(server.rests(now) && server.rests(now + REST / 2) && !server.rests(now + REST));
+    // A single failure is enough then.
+    server.failed(now + REST, NoSymbol::DebuginfodTooSlow);
+    assert!(server.rests(now + REST * 3 / 2));
+}
+
+#[test]
 fn a_kept_file_is_private_and_not_asked_for_again() {
     if lacks_programs() {
         return;

@@ -22,6 +22,7 @@ mod image;
 mod nesting;
 mod runtime_names;
 mod serve;
+mod slow;
 mod tables;
 
 use std::fs::File;
@@ -41,6 +42,7 @@ pub use serve::serve;
 
 use answer::{ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, Request};
 pub(super) use debug::Function;
+use slow::SlowAuthors;
 pub(super) use tables::{AddressFacts, DebugFile, Files, TableRequest};
 use tables::{IDLE_PERIODS, Tables};
 
@@ -50,12 +52,11 @@ const TERMS: Terms =
 /// The same from a reader that works, or only waits for a CPU: a busy machine takes many times as long for the same
 /// file. A file of root has no reason to keep it busy.
 const BUSY_MAX: Duration = Duration::from_secs(60);
-/// The same about files of others, who may want it to take long: a capture that ends waits at most 5 s.
+/// The same about files of others, who may want it to take long: CPU time of the reader. A capture that ends waits at
+/// most 5 s.
 const OTHERS_MAX: Duration = Duration::from_secs(4);
-/// Times that files of one author may take too long; after that none of them is read.
-const SLOW_MAX: u32 = 3;
-/// Most authors with counted slow files; a busy machine has as many users.
-const SLOW_AUTHORS_MAX: usize = 256;
+/// The same including the time in which the reader waits for a CPU.
+const OTHERS_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// Time limit for the files of one user in all: samples of others wait for their names meanwhile.
 const READING: TimeTerms =
@@ -76,15 +77,16 @@ pub(super) struct Symbols {
     here: Tables,
     /// [`TableRequest::period`] of the last request.
     asked_in: u64,
-    /// Authors of files that took too long, and how often.
-    slow: Vec<(Author, u32)>,
+    /// Authors of files that took too long.
+    slow: SlowAuthors,
     /// Time taken by the files of each user.
     accounts: TimeAccounts,
 }
 
 impl Default for Symbols {
     fn default() -> Self {
-        Self { here: Tables::default(), asked_in: 0, slow: Vec::new(), accounts: TimeAccounts::new(READING) }
+        let accounts = TimeAccounts::new(READING);
+        Self { here: Tables::default(), asked_in: 0, slow: SlowAuthors::default(), accounts }
     }
 }
 
@@ -165,20 +167,14 @@ impl Symbols {
         let begun = Instant::now();
         let answer = readers.ask(author, ask);
         self.charge(author, begun);
-        answer.map_err(|error| self.reason(author, error))
+        answer.map_err(|error| self.reason(author, error, begun))
     }
 
     /// The time limit for a file of this author.
     fn most_time(&self, author: Author, now: Instant) -> Result<Duration, NoSymbol> {
         let Some(user) = author.charged() else { return Ok(TERMS.answer_max) };
-        let slow = self.slow.iter().find(|(of, _)| *of == author).map_or(0, |(_, times)| *times);
-        if slow >= SLOW_MAX || self.slow.len() >= SLOW_AUTHORS_MAX {
-            Err(NoSymbol::SymbolsTookTooLong)
-        } else if self.accounts.allows(user, now) {
-            Ok(OTHERS_MAX)
-        } else {
-            Err(NoSymbol::SymbolShareSpent)
-        }
+        self.slow.check(author, now)?;
+        if self.accounts.allows(user, now) { Ok(OTHERS_MAX) } else { Err(NoSymbol::SymbolShareSpent) }
     }
 
     fn charge(&mut self, author: Author, begun: Instant) {
@@ -188,12 +184,12 @@ impl Symbols {
         }
     }
 
-    fn reason(&mut self, author: Author, error: NoAnswer) -> NoSymbol {
+    fn reason(&mut self, author: Author, error: NoAnswer, begun: Instant) -> NoSymbol {
         match error {
             NoAnswer::Silent => {
-                match self.slow.iter_mut().find(|(of, _)| *of == author) {
-                    Some((_, times)) => *times += 1,
-                    None => self.slow.push((author, 1)),
+                if author.charged().is_some() {
+                    let now = Instant::now();
+                    self.slow.add(author, now.saturating_duration_since(begun), now);
                 }
                 NoSymbol::SymbolsTookTooLong
             }
@@ -220,8 +216,10 @@ impl Symbols {
 
 /// The deadline for answers about files of this author.
 fn deadline_of(author: Author, begun: Instant, most: Duration) -> Deadline {
-    let busy = if author.charged().is_some() { most } else { most.max(BUSY_MAX) };
-    Deadline::new(begun, most, busy)
+    match author.charged() {
+        Some(_) => Deadline::of_work(begun, most, OTHERS_WAIT_MAX),
+        None => Deadline::new(begun, most, most.max(BUSY_MAX)),
+    }
 }
 
 /// One request and its answer: a private copy of the bytes, which nobody can change any more.
