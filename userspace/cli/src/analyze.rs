@@ -10,7 +10,7 @@ use deepctx_storage::export::Source;
 use super::fail_on::FailCondition;
 use super::failure::{Completion, Failure};
 use super::options::{AnalyzeArgs, ReportFormat};
-use super::{lanes, open, output, python_rules, rules_file, selection};
+use super::{lanes, nearest, open, output, python_rules, rules_file, selection};
 use crate::confinement::Confinement;
 
 /// Runs the command.
@@ -77,6 +77,7 @@ fn settings(arguments: &AnalyzeArgs) -> Result<(Settings, Vec<ExternalRule>), Fa
 }
 
 fn failure(option: &str, error: &SettingsError) -> Failure {
+    let error = nearest::settings_error(error);
     Failure::new(format_args!("{option}: {error}")).hint("see docs/findings.md")
 }
 

@@ -6,6 +6,7 @@
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeSet;
 
+use deepctx_analysis::findings::SettingsError;
 use deepctx_profile::profile::Profile;
 
 /// Maximum number of suggestions.
@@ -59,6 +60,22 @@ pub(super) fn sorted<'n>(text: &str, mut names: Vec<&'n str>) -> Vec<&'n str> {
     let word = letters(text, WORD_MAX);
     names.sort_rows_by_key(|name| distance(&word, &letters(name, WORD_MAX)));
     names
+}
+
+/// The text of an error in the settings of rules. Of the existing rules it lists those with the nearest names.
+pub(super) fn settings_error(error: &SettingsError) -> String {
+    match error {
+        SettingsError::UnknownRule { name, known } => {
+            let mut near = sorted(name, known.iter().map(String::as_str).collect());
+            // A part of a name is farther from the whole than some other short name is.
+            near.sort_rows_by_key(|near| {
+                !near.split('-').any(|part| name.split('-').any(|word| word == part))
+            });
+            near.truncate(MOST);
+            format!("unknown rule `{name}`; the nearest are {}", near.join(", "))
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Words of a regular expression or query, without operators and without frame kinds before a colon.
@@ -135,6 +152,21 @@ mod tests {
     fn names_are_sorted_by_how_near_they_are() {
         let names = vec!["samples", "cpu-time", "gpu-launches", "off-cpu-time"];
         assert_eq!(sorted("gpu-time", names)[..2], ["cpu-time", "off-cpu-time"]);
+    }
+
+    #[test]
+    fn of_unknown_rules_the_nearest_are_listed() {
+        let check = |name: &str, expect: &str| {
+            let known = ["hotspot", "small-kernels", "import-time", "idle-device", "page-faults"];
+            let known = known.map(str::to_owned).into();
+            let said = settings_error(&SettingsError::UnknownRule { name: name.into(), known });
+            let begins = format!("unknown rule `{name}`; the nearest are {expect}, ");
+            assert!(said.starts_with(&begins), "{said}");
+            assert_eq!(said.matches(", ").count(), MOST - 1);
+        };
+        check("small-kernel", "small-kernels");
+        check("idle-devise", "idle-device");
+        check("faults", "page-faults");
     }
 
     #[test]

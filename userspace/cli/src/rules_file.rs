@@ -11,7 +11,7 @@ use deepctx_profile::Metric;
 use toml::{Table, Value};
 
 use super::failure::Failure;
-use super::python_rules;
+use super::{nearest, python_rules};
 
 /// Maximum size of a rules file.
 const SIZE_MAX: u64 = 1 << 20;
@@ -79,11 +79,11 @@ fn take(text: &str, settings: &mut Settings) -> Result<(), String> {
 
 /// Reads a rule's table, with a number for each parameter: `[small-kernels] max_us = 20`.
 fn parameters(rule: &str, value: &Value, settings: &mut Settings) -> Result<(), String> {
-    settings.require(rule).map_err(|error| error.to_string())?;
+    settings.require(rule).map_err(|error| nearest::settings_error(&error))?;
     let values = value.as_table().ok_or_else(|| format!("`{rule}` must be a table: [{rule}]"))?;
     for (name, value) in values {
         let number = number(value).ok_or_else(|| format!("`{name}` of rule `{rule}` must be a number"))?;
-        settings.set(rule, name, number).map_err(|error| error.to_string())?;
+        settings.set(rule, name, number).map_err(|error| nearest::settings_error(&error))?;
     }
     Ok(())
 }
@@ -140,7 +140,10 @@ mod tests {
     #[test]
     fn a_file_sets_parameters_and_reports_unknown_keys() {
         check("[small-kernels]\nmax_us = 20\nmin_percent = 0.5", Ok(()));
-        check("[small-kernel]\nmax_us = 20", Err("unknown rule `small-kernel`: expected one of hotspot, "));
+        check(
+            "[small-kernel]\nmax_us = 20",
+            Err("unknown rule `small-kernel`; the nearest are small-kernels, "),
+        );
         check("[small-kernels]\nus = 20", Err("has no parameter `us`: expected one of max_us, min_launches"));
         check("[small-kernels]\nmax_us = -1", Err("not negative"));
         check("[small-kernels]\nmax_us = \"a\"", Err("must be a number"));
