@@ -21,11 +21,11 @@
 //! assert_eq!((table[0].label.as_str(), table[0].exclusive), ("aten::addmm", 10_000_000));
 //! ```
 //!
-//! Modules from the bottom up: [`units`], [`order`], [`intern`] (strings, frames and their handles), [`frame`],
-//! [`metric`], [`tree`], [`device`] (with its memory), [`operator`], [`ledger`], [`profile`] (with its timeline);
-//! then [`context`] (the contexts that a selection leaves, and their phases) and [`view`] (requests of a screen and
-//! their snapshots). [`trace`] holds single events and stands apart from the rest; [`text`] is the form of trees in
-//! tests. The crate root has the names that most users need.
+//! Modules from the bottom up: [`units`], [`order`], [`owner`], [`intern`] (strings, frames and their handles),
+//! [`frame`], [`metric`], [`tree`], [`device`] (with its memory), [`operator`], [`ledger`], [`profile`] (with its
+//! timeline); then [`context`] (the contexts that a selection leaves, and their phases) and [`view`] (requests of a
+//! screen and their snapshots). [`trace`] holds single events and stands apart from the rest; [`text`] is the form of
+//! trees in tests. The crate root has the names that most users need.
 
 pub mod context;
 pub mod device;
@@ -35,6 +35,7 @@ pub mod ledger;
 pub mod metric;
 pub mod operator;
 pub mod order;
+pub mod owner;
 pub mod profile;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

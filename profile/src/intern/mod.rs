@@ -13,6 +13,7 @@ use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
 use crate::frame::Frame;
+use crate::owner::{NoPlace, Owner, OwnerShares};
 pub use id::Id;
 pub use strings::{StrId, Strings, TEXT_MAX};
 
@@ -34,14 +35,20 @@ pub struct Frames {
     frames: Vec<Frame>,
     ids: FxHashMap<Frame, FrameId>,
     frames_max: usize,
+    shares: OwnerShares,
     refused: u64,
 }
 
 impl Frames {
     /// A table of at most `frames_max` frames.
     pub fn new(frames_max: usize) -> Self {
-        let mut frames =
-            Frames { frames: Vec::new(), ids: FxHashMap::default(), frames_max: usize::MAX, refused: 0 };
+        let mut frames = Frames {
+            frames: Vec::new(),
+            ids: FxHashMap::default(),
+            frames_max: usize::MAX,
+            shares: OwnerShares::default(),
+            refused: 0,
+        };
         for reserved in [Frame::Root, Frame::TreeFull, Frame::TableFull] {
             frames.intern(reserved);
         }
@@ -54,18 +61,24 @@ impl Frames {
         if let Some(&id) = self.ids.get(&frame) {
             return id;
         }
-        match u32::try_from(self.frames.len()) {
-            Ok(number) if self.frames.len() < self.frames_max => {
-                let id = FrameId::from_number(number);
+        let most = self.frames_max.min(u32::MAX as usize);
+        match self.shares.take(self.frames.len(), 1, most) {
+            Ok(()) => {
+                let id = FrameId::from_number(self.frames.len() as u32);
                 self.frames.push(frame);
                 self.ids.insert(frame, id);
-                id
+                return id;
             }
-            _ => {
-                self.refused += 1;
-                FrameId::TABLE_FULL
-            }
+            Err(NoPlace::Full) => self.refused += 1,
+            Err(NoPlace::ShareTaken) => {}
         }
+        FrameId::TABLE_FULL
+    }
+
+    /// From now on, new frames count as this owner's.
+    #[inline]
+    pub(crate) fn grow_for(&mut self, owner: Owner) {
+        self.shares.grow_for(owner);
     }
 
     /// The frame of a handle; [`Frame::TableFull`] for a handle of another table.
@@ -94,9 +107,14 @@ impl Frames {
         self.frames.is_empty()
     }
 
-    /// Calls of [`Frames::intern`] answered with [`FrameId::TABLE_FULL`].
+    /// Calls of [`Frames::intern`] answered with [`FrameId::TABLE_FULL`] because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// The same because the frame's owner had enough of it.
+    pub(crate) fn share_refused(&self) -> u64 {
+        self.shares.refused()
     }
 }
 

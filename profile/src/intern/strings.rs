@@ -12,6 +12,7 @@ use std::sync::Arc;
 use deepctx_common::memory::{shared_text_bytes, table_bytes};
 
 use crate::intern::Id;
+use crate::owner::{NoPlace, Owner, OwnerShares};
 
 /// Handle of an interned text.
 pub type StrId = Id<str>;
@@ -34,6 +35,7 @@ pub struct Strings {
     ids: HashMap<Arc<str>, StrId>,
     bytes: usize,
     bytes_max: usize,
+    shares: OwnerShares,
     refused: u64,
     cut: u64,
 }
@@ -46,6 +48,7 @@ impl Strings {
             ids: HashMap::new(),
             bytes: 0,
             bytes_max: usize::MAX,
+            shares: OwnerShares::default(),
             refused: 0,
             cut: 0,
         };
@@ -73,14 +76,14 @@ impl Strings {
         if let Some(&id) = self.ids.get(text) {
             return id;
         }
-        if self.bytes.saturating_add(text.len()) > self.bytes_max {
-            self.refused += 1;
-            return StrId::FULL;
-        }
         let Ok(number) = u32::try_from(self.texts.len()) else {
             self.refused += 1;
             return StrId::FULL;
         };
+        if let Err(why) = self.shares.take(self.bytes, text.len(), self.bytes_max) {
+            self.refused += u64::from(why == NoPlace::Full);
+            return StrId::FULL;
+        }
         let (id, text) = (StrId::from_number(number), Arc::<str>::from(text));
         self.bytes += text.len();
         self.texts.push(Arc::clone(&text));
@@ -112,9 +115,20 @@ impl Strings {
         self.texts.is_empty()
     }
 
-    /// Calls of [`Strings::intern`] answered with [`StrId::FULL`].
+    /// Calls of [`Strings::intern`] answered with [`StrId::FULL`] because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// The same because the text's owner had enough of it.
+    pub(crate) fn share_refused(&self) -> u64 {
+        self.shares.refused()
+    }
+
+    /// From now on, new texts count as this owner's.
+    #[inline]
+    pub(crate) fn grow_for(&mut self, owner: Owner) {
+        self.shares.grow_for(owner);
     }
 
     /// Calls of [`Strings::intern`] whose text was cut at [`TEXT_MAX`].

@@ -16,6 +16,7 @@ use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason, Stage};
 use crate::metric::Metric;
+use crate::owner::Owner;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
 
@@ -28,6 +29,9 @@ reasons! {
     const TREE_FULL = "tree-full", "new contexts were joined below a [tree full] node";
     const FRAMES_FULL = "frames-full", "new frames were joined as [frames full]";
     const NAMES_FULL = "names-full", "new names were joined as [names full]";
+    const TREE_SHARE = "tree-share", "new contexts of a user with most of an almost full tree were joined below a [tree full] node";
+    const FRAMES_SHARE = "frames-share", "new frames of a user with most of an almost full table were joined as [frames full]";
+    const NAMES_SHARE = "names-share", "new names of a user with most of an almost full table were joined as [names full]";
     const NAME_CUT = "name-cut", "names were too long and were cut";
     pub(crate) const LANES_FULL = "lanes-full", "values of further threads are not in the timeline";
     pub(crate) const TIME_TOO_FAR = "time-too-far", "values with an impossible time are not in the timeline";
@@ -154,6 +158,20 @@ impl Profile {
         }
     }
 
+    /// From now on, new names, frames and contexts count as this owner's.
+    #[inline]
+    pub fn grow_for(&mut self, owner: Owner) {
+        self.strings.grow_for(owner);
+        self.frames.grow_for(owner);
+        self.tree.grow_for(owner);
+    }
+
+    /// The owner of what is new.
+    #[inline]
+    pub fn owner(&self) -> Owner {
+        self.tree.owner()
+    }
+
     /// The handle of a text.
     pub fn text(&mut self, text: &str) -> StrId {
         self.strings.intern(text)
@@ -217,6 +235,9 @@ impl Profile {
             (TREE_FULL, self.tree.refused()),
             (FRAMES_FULL, self.frames.refused()),
             (NAMES_FULL, self.strings.refused()),
+            (TREE_SHARE, self.tree.share_refused()),
+            (FRAMES_SHARE, self.frames.share_refused()),
+            (NAMES_SHARE, self.strings.share_refused()),
             (NAME_CUT, self.strings.cut()),
             (LANES_FULL, no_lane),
             (TIME_TOO_FAR, too_far),

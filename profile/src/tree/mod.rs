@@ -24,6 +24,7 @@ pub(crate) use trie::Trie;
 use crate::frame::Frame;
 use crate::intern::{FrameId, Id};
 use crate::metric::{Cell, Metric};
+use crate::owner::{NoPlace, Owner, OwnerShares};
 
 /// Handle of a node.
 pub type NodeId = Id<Node>;
@@ -50,6 +51,9 @@ pub struct Tree {
     /// Figures since they were last taken; empty if nobody takes them.
     recent: Vec<Column>,
     nodes_max: usize,
+    /// `[tree full]` nodes: they come on top of `nodes_max`.
+    full_nodes: usize,
+    shares: OwnerShares,
     refused: u64,
 }
 
@@ -76,8 +80,22 @@ impl Tree {
             recent: Vec::new(),
             // Half the number space, so that the `[tree full]` nodes can always be numbered.
             nodes_max: nodes_max.min(u32::MAX as usize / 2),
+            full_nodes: 0,
+            shares: OwnerShares::default(),
             refused: 0,
         }
+    }
+
+    /// From now on, new nodes count as this owner's.
+    #[inline]
+    pub(crate) fn grow_for(&mut self, owner: Owner) {
+        self.shares.grow_for(owner);
+    }
+
+    /// The owner of new nodes.
+    #[inline]
+    pub(crate) fn owner(&self) -> Owner {
+        self.shares.owner()
     }
 
     /// The child of `parent` with this frame, created if needed.
@@ -91,15 +109,19 @@ impl Tree {
 
     #[cold]
     fn new_child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
-        let mut frame = frame;
-        if self.shape.len() >= self.nodes_max {
+        let nodes = self.shape.len();
+        let Err(why) = self.shares.take(nodes - self.full_nodes, 1, self.nodes_max) else {
+            return NodeId::from_number(self.shape.insert(parent.number(), frame));
+        };
+        if why == NoPlace::Full {
             self.refused = self.refused.saturating_add(1);
-            if self.shape.key(parent.number()) == FrameId::TREE_FULL {
-                return parent;
-            }
-            frame = FrameId::TREE_FULL;
         }
-        NodeId::from_number(self.shape.find_or_insert(parent.number(), frame))
+        if self.shape.key(parent.number()) == FrameId::TREE_FULL {
+            return parent;
+        }
+        let full = self.shape.find_or_insert(parent.number(), FrameId::TREE_FULL);
+        self.full_nodes += self.shape.len() - nodes;
+        NodeId::from_number(full)
     }
 
     /// The node at the end of a path of frames below `from`, root first, created if needed.
@@ -158,6 +180,7 @@ impl Tree {
             }
         }
         self.refused = self.refused.saturating_add(other.refused);
+        self.shares.merge_refused(&other.shares);
     }
 
     /// The node of a handle; the root for a handle of another tree.
@@ -187,9 +210,14 @@ impl Tree {
         self.len() == 1
     }
 
-    /// Look-ups of new contexts that ended in a `[tree full]` node.
+    /// Look-ups of new contexts that ended in a `[tree full]` node because the tree was full.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// The same because their owner had enough of it.
+    pub(crate) fn share_refused(&self) -> u64 {
+        self.shares.refused()
     }
 
     /// Exclusive figures of a node.

@@ -5,6 +5,7 @@
 //! records in, or decide when they are due.
 
 use deepctx_common::record::{StackSample, Wake};
+use deepctx_profile::owner::Owner;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
@@ -41,6 +42,7 @@ impl<S: Symbols> Pipeline<S> {
             _ => return,
         };
         let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
+        self.profile.grow_for(self.owners.of(pid, &mut self.symbols));
         let space = self.symbols.space(pid, time_ns);
         let Self { stages, stacks, resolve, profile, accounts, config, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
@@ -90,8 +92,15 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Passes a record without a stack to its stage.
     fn use_stackless(&mut self, record: RecordRef) {
-        let Self { arena, stages, profile, accounts, symbols, threads, .. } = self;
+        let Self { arena, stages, profile, accounts, symbols, threads, owners, .. } = self;
         let event = decode(arena.record(record));
+        let pid = match &event {
+            Ok(Event::Call(sample, _)) => Some(sample.fixed.pid),
+            Ok(Event::Return(record)) => Some(record.pid),
+            Ok(Event::Message(message, _)) => Some(message.pid),
+            _ => None,
+        };
+        profile.grow_for(pid.map_or(Owner::CAPTURE, |pid| owners.of(pid, symbols)));
         match event {
             Ok(Event::Call(..)) => accounts.scope_change(),
             _ => accounts.device_record(),
@@ -126,6 +135,7 @@ impl<S: Symbols> Pipeline<S> {
     /// A thread runs again: its wait is over.
     fn thread_wakes(&mut self, wake: &Wake) {
         self.accounts.wake();
+        self.profile.grow_for(self.owners.of(wake.pid, &mut self.symbols));
         let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
         let end = WaitEnd::from(wake);
         if self.stages.set.off_cpu.on_end(id, end, &mut self.profile) {
@@ -163,7 +173,8 @@ impl<S: Symbols> Pipeline<S> {
             PendingNames::Stack { record, key, hash, behind } => (record, key, hash, behind),
             PendingNames::Call { record, thread, stack } => {
                 if let Some((sample, call @ Some(_))) = sample_at(&self.arena, record) {
-                    let Self { profile, stages, accounts, config, symbols, .. } = self;
+                    let Self { profile, stages, accounts, config, symbols, owners, .. } = self;
+                    profile.grow_for(owners.of(sample.fixed.pid, symbols));
                     let mut attribution = Attribution { config, stages, accounts, profile };
                     attribution.attribute(thread, &sample, call.as_ref(), stack, symbols);
                 }
@@ -172,7 +183,8 @@ impl<S: Symbols> Pipeline<S> {
             PendingNames::Record(record) => return self.use_stackless(record),
         };
         let Some((sample, call)) = sample_at(&self.arena, record) else { return };
-        let Self { resolve, profile, stages, accounts, config, .. } = self;
+        let Self { resolve, profile, stages, accounts, config, owners, .. } = self;
+        profile.grow_for(owners.of(sample.fixed.pid, &mut self.symbols));
         let sample = match &call {
             Some(arguments) => stages.stack_of_call(sample, arguments),
             None => sample,

@@ -94,6 +94,7 @@ mod name_frames;
 mod native_omitted;
 mod order;
 mod own_contexts;
+mod owners;
 mod pipeline;
 mod reason;
 mod resolve;

@@ -11,6 +11,7 @@ use deepctx_common::end::PythonEnd;
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
+use deepctx_profile::owner::Owner;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::trace::{RecordedAccount, RecordedBatch};
 use deepctx_profile::tree::NodeId;
@@ -21,6 +22,7 @@ use crate::config::Config;
 use crate::decode::{Event, Sample, Sequences, records};
 use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
 use crate::order::{Key, LateRecord, Order};
+use crate::owners::Owners;
 use crate::reason::CONTEXT_SHARED;
 use crate::resolve::ResolveStage;
 use crate::seen_python::SeenPythonObjects;
@@ -48,6 +50,7 @@ pub struct Pipeline<S: Symbols> {
     changes: Order<Change<S::Space>>,
     samples: Order<RecordRef>,
     pub(crate) threads: Threads,
+    pub(crate) owners: Owners,
     pub(crate) stacks: StackCache,
     pub(crate) resolve: ResolveStage,
     python_seen: SeenPythonObjects,
@@ -101,6 +104,7 @@ impl<S: Symbols> Pipeline<S> {
             changes: Order::new(config.waiting_records),
             samples: Order::new(config.waiting_records),
             threads: Threads::default(),
+            owners: Owners::default(),
             stacks: StackCache::new(config.stack_bytes),
             resolve: ResolveStage::default(),
             python_seen: SeenPythonObjects::default(),
@@ -154,6 +158,7 @@ impl<S: Symbols> Pipeline<S> {
         while self.change(watermark_ns) {}
         let until_ns = watermark_ns.saturating_sub(self.config.mapping_lookahead_ns);
         self.attribute_until(until_ns);
+        self.profile.grow_for(Owner::CAPTURE);
         self.stages.advance(until_ns, &mut self.profile);
     }
 
@@ -248,14 +253,16 @@ impl<S: Symbols> Pipeline<S> {
 
     /// Memory of the profile and of the pipeline's caches, without that of the stages.
     pub fn memory(&self) -> Vec<MemoryUse> {
-        let Self { arena, changes, samples, threads, stacks, resolve, python_seen, unresolved, .. } = self;
+        let Self {
+            arena, changes, samples, threads, owners, stacks, resolve, python_seen, unresolved, ..
+        } = self;
         let unresolved = unresolved.capacity() * size_of::<PendingNames>();
         let waiting = arena.held_bytes() + changes.held_bytes() + samples.held_bytes() + unresolved;
         let mut held = self.profile.memory().to_vec();
         held.extend([
             MemoryUse::new("stacks seen before", stacks.held_bytes()),
             MemoryUse::new("addresses seen before", resolve.held_bytes() + python_seen.held_bytes()),
-            MemoryUse::new("threads seen before", threads.held_bytes()),
+            MemoryUse::new("threads seen before", threads.held_bytes() + owners.held_bytes()),
             MemoryUse::new("records that wait", waiting),
         ]);
         held
@@ -413,6 +420,7 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     fn process_changes(&mut self, event: &ProcessEvent, kind: ProcessChangeKind) {
+        self.owners.forget(event.pid);
         self.stages.on_process(ProcessChange { pid: event.pid, time_ns: event.header.time_ns, kind });
     }
 }

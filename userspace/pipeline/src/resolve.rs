@@ -13,6 +13,8 @@ use deepctx_common::record::sample_flag;
 use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
+use deepctx_profile::ledger::CODE_TOO_NEW;
+use deepctx_profile::owner::Owner;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
@@ -21,7 +23,7 @@ use crate::cpython_calls::CpythonCalls;
 use crate::decode::Sample;
 use crate::name_frames::frame;
 use crate::native_omitted;
-use crate::reason::{CODE_TOO_NEW, MALFORMED_WORDS, NOT_ANSWERED};
+use crate::reason::{MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
 use crate::stack_words::{Code, StackWord, group, kernel_stack_words, repaired, user_stack_words};
 use crate::symbols::{Name, Symbols};
@@ -69,6 +71,14 @@ enum OperatorFrameRole {
     Origin,
 }
 
+/// An address to be resolved.
+#[derive(Clone, Copy, Debug)]
+struct MissingCode {
+    code: Code,
+    /// Of the first stack that had it.
+    owner: Owner,
+}
+
 /// Placeholder until the answer comes.
 const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false };
 
@@ -79,7 +89,7 @@ pub(crate) struct ResolveStage {
     frames: Vec<FrameId>,
     /// The role of each of `frames` among operators.
     parts: Vec<OperatorFrameRole>,
-    missing: Vec<Code>,
+    missing: Vec<MissingCode>,
     gaps: [Option<CachedFrames>; WalkEnd::ALL.len()],
     kernel_gaps: [Option<CachedFrames>; KernelEnd::ALL.len()],
     python_gaps: [Option<CachedFrames>; PythonEnd::ALL.len()],
@@ -120,8 +130,10 @@ impl ResolveStage {
         accounts: &mut Accounts,
     ) {
         let mut missing = std::mem::take(&mut self.missing);
-        missing.sort_unstable_by_key(group);
-        for codes in missing.chunk_by(|a, b| group(a) == group(b)) {
+        missing.sort_unstable_by_key(|missing| group(&missing.code));
+        for of_group in missing.chunk_by(|a, b| group(&a.code) == group(&b.code)) {
+            let codes: Vec<Code> = of_group.iter().map(|missing| missing.code).collect();
+            profile.grow_for(of_group[0].owner);
             let mut answer = |n: usize, names: &[Name<'_>]| {
                 if let Some(code) = codes.get(n) {
                     self.learn(*code, names, profile, accounts);
@@ -149,7 +161,7 @@ impl ResolveStage {
                     symbols.await_chain_parts(&chains, &mut answer);
                 }
             }
-            for code in codes {
+            for code in &codes {
                 if self.known.get(code).is_none_or(|known| *known == ASKED) {
                     self.learn(*code, &[], profile, accounts);
                 }
@@ -165,7 +177,7 @@ impl ResolveStage {
             + self.parts.capacity() * size_of::<OperatorFrameRole>();
         frames
             + table_bytes(self.known.capacity(), size_of::<(Code, CachedFrames)>())
-            + self.missing.capacity() * size_of::<Code>()
+            + self.missing.capacity() * size_of::<MissingCode>()
     }
 
     /// Clears the cache once it is too large. Call it when nothing is missing and no path is in use.
@@ -271,7 +283,7 @@ impl ResolveStage {
             None => {
                 // Unanswered: not to be resolved again.
                 self.known.insert(code, ASKED);
-                self.missing.push(code);
+                self.missing.push(MissingCode { code, owner: profile.owner() });
                 false
             }
         }
