@@ -4,7 +4,8 @@
 //! builds and number of samples, and most differences between them are noise. Does not: render; see [`crate::render`].
 //!
 //! Contexts are matched by `names`, without the parts that differ between runs and builds of one program. Shares of the
-//! totals are compared, so a longer run does not count as a slower one.
+//! totals are compared, so a longer run does not count as a slower one. What only one capture could have, by its
+//! options, is left out of both (`one_sided`).
 //!
 //! # How far to believe it
 //!
@@ -19,6 +20,7 @@ mod changes;
 mod families;
 mod growth;
 mod names;
+mod one_sided;
 mod operators;
 mod options;
 
@@ -33,6 +35,7 @@ use rustc_hash::FxHashMap;
 pub use changes::{Change, ChangeTable, Changes, MatchedValues, Side, SideTotal};
 pub use growth::{BadLimit, GrowthLimit, Regression, TotalChange};
 use names::Names;
+use one_sided::OneSided;
 pub use operators::{
     DeviceMemory, MemorySide, OperatorComparison, OperatorFigures, OperatorMatch, OperatorRow, OperatorSide,
     compare_operators,
@@ -66,21 +69,25 @@ struct Node {
 
 /// Compares two profiles under a selection.
 pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comparison {
+    let mut options = options::changed(&before.meta, &after.meta);
+    let one_sided = OneSided::between([before, after], &mut options);
+    let selection = one_sided.selection(selection);
     let mut comparison = Comparison {
         metric: selection.metric,
         totals: [before, after].map(|profile| profile.tree.total(selection.metric)),
-        options: options::changed(&before.meta, &after.meta),
+        options,
         labels: vec!["all".to_owned()],
         kinds: vec![FrameKind::Root],
         nodes: vec![Node { parent: 0, label: 0, cells: [Cell::EMPTY; 2] }],
     };
     let mut places = Places {
         names: Names::between(before, after),
+        one_sided,
         labels: FxHashMap::default(),
         nodes: FxHashMap::default(),
     };
     for (side, profile) in [before, after].into_iter().enumerate() {
-        comparison.take(profile, selection, side, &mut places);
+        comparison.take(profile, &selection, side, &mut places);
     }
     comparison
 }
@@ -88,6 +95,7 @@ pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comp
 /// Where the labels and contexts of both profiles are.
 struct Places {
     names: Names,
+    one_sided: OneSided,
     labels: FxHashMap<String, u32>,
     /// By parent and label.
     nodes: FxHashMap<(u32, u32), u32>,
@@ -97,22 +105,30 @@ impl Comparison {
     /// Adds the values of one side.
     fn take(&mut self, profile: &Profile, selection: &Selection, side: usize, places: &mut Places) {
         let contexts = Contexts::of(profile, selection);
-        let mut label_of: Vec<u32> = Vec::with_capacity(contexts.frames.len());
+        // None: the frame is left out.
+        let mut label_of: Vec<Option<u32>> = Vec::with_capacity(contexts.frames.len());
         for (_, frame) in contexts.frames.iter() {
+            if places.one_sided.includes(&frame, contexts.strings) {
+                label_of.push(None);
+                continue;
+            }
             let label = places.names.of(&frame, contexts.strings, selection.lines);
-            label_of.push(*places.labels.entry(label).or_insert_with_key(|label| {
+            label_of.push(Some(*places.labels.entry(label).or_insert_with_key(|label| {
                 self.labels.push(label.clone());
                 self.kinds.push(frame.kind());
                 self.labels.len() as u32 - 1
-            }));
+            })));
         }
         let mut place_of = vec![0u32; contexts.tree.len()];
         for (number, node) in contexts.tree.nodes().enumerate().skip(1) {
-            let (parent, label) = (place_of[node.parent.index()], label_of[node.frame.index()]);
-            place_of[number] = *places.nodes.entry((parent, label)).or_insert_with(|| {
-                self.nodes.push(Node { parent, label, cells: [Cell::EMPTY; 2] });
-                self.nodes.len() as u32 - 1
-            });
+            let parent = place_of[node.parent.index()];
+            place_of[number] = match label_of[node.frame.index()] {
+                None => parent,
+                Some(label) => *places.nodes.entry((parent, label)).or_insert_with(|| {
+                    self.nodes.push(Node { parent, label, cells: [Cell::EMPTY; 2] });
+                    self.nodes.len() as u32 - 1
+                }),
+            };
         }
         for (node, cell) in contexts.tree.cells(selection.metric) {
             self.nodes[place_of[node.index()] as usize].cells[side].merge(cell);

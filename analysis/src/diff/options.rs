@@ -20,6 +20,8 @@ pub struct OptionChange {
     pub after: String,
     /// Effect of the difference.
     pub effect: Effect,
+    /// Frames that are left out of both profiles because of it, as users call them.
+    pub left_out: Vec<&'static str>,
 }
 
 /// Effect of different options on a comparison.
@@ -28,6 +30,8 @@ pub struct OptionChange {
 pub enum Effect {
     /// Some frames can be in one profile only, so contexts of the same code differ.
     OneSidedFrames,
+    /// The same, and all such frames are left out of both profiles.
+    FramesLeftOut,
     /// Values measure different things, or different parts of them.
     IncomparableFigures,
     /// Shares can be compared, sums of samples cannot.
@@ -60,7 +64,8 @@ pub(super) fn changed(before: &Meta, after: &Meta) -> Vec<OptionChange> {
     let all = EFFECTS.into_iter().filter_map(|(option, effect)| {
         let [before, after] = [value(before, option)?, value(after, option)?];
         let differ = items(before) != items(after);
-        differ.then(|| OptionChange { option, before: clean(before), after: clean(after), effect })
+        let [before, after] = [before, after].map(clean);
+        differ.then_some(OptionChange { option, before, after, effect, left_out: Vec::new() })
     });
     all.collect()
 }
@@ -71,7 +76,7 @@ fn value<'m>(meta: &'m Meta, option: &str) -> Option<&'m str> {
 }
 
 /// Parts of a list; their order has no meaning.
-fn items(value: &str) -> Vec<&str> {
+pub(super) fn items(value: &str) -> Vec<&str> {
     let mut items: Vec<&str> = value.split(',').collect();
     items.sort_unstable();
     items
@@ -82,8 +87,15 @@ impl fmt::Display for OptionChange {
         let said = |value: &str| if value.is_empty() { "nothing".to_owned() } else { value.to_owned() };
         let (option, before, after) = (self.option, said(&self.before), said(&self.after));
         write!(f, "--{option} was {before} before and {after} after: ")?;
+        if !self.left_out.is_empty() {
+            write!(f, "{} are left out of both profiles", self.left_out.join(", "))?;
+        }
         f.write_str(match self.effect {
-            Effect::OneSidedFrames => "frames of it that one profile lacks look like changes",
+            Effect::OneSidedFrames if self.left_out.is_empty() => {
+                "frames of it that one profile lacks look like changes"
+            }
+            Effect::OneSidedFrames => "; other frames of it that one profile lacks look like changes",
+            Effect::FramesLeftOut => "",
             Effect::IncomparableFigures => "figures that depend on it cannot be compared",
             Effect::OtherRate => "shares can be compared, numbers of samples cannot",
         })

@@ -1,6 +1,7 @@
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::profile::Executable;
 use deepctx_profile::testing::{grow, selections};
+use deepctx_profile::text::parse_frame;
 use deepctx_profile::units::Bytes;
 use deepctx_profile::view::GroupBy;
 use expect_test::{Expect, expect};
@@ -245,6 +246,98 @@ fn options_that_change_what_is_shown_are_noted() {
     crate::render::markdown::write_comparison(&hostile, &mut markdown).unwrap();
     let markdown = String::from_utf8(markdown).unwrap();
     assert!(markdown.contains(r"\`x\`\|\<b\>"), "{markdown}");
+}
+
+/// A capture of one context with these options.
+fn captured(context: &str, probe: &str, path: &str) -> Profile {
+    let mut profile = samples(&[(path, 500)]);
+    let options = [("context", context), ("probe", probe)];
+    profile.meta.options = options.map(|(of, value)| (of.to_owned(), value.to_owned())).to_vec();
+    profile
+}
+
+#[test]
+fn frames_that_only_one_capture_could_have_are_no_change() {
+    let check = |before: [&str; 3], after: [&str; 3], stack: &str, note: &str| {
+        let [before, after] = [before, after].map(|[context, probe, path]| captured(context, probe, path));
+        // The same from both sides.
+        for (one, other) in [(&before, &after), (&after, &before)] {
+            let comparison = compare(one, other, &CPU);
+            assert_eq!(comparison.contexts(), []);
+            let stacks = comparison.stacks();
+            assert_eq!(stacks.iter().map(|(frames, _)| frames.join(";")).collect::<Vec<_>>(), [stack]);
+            let notes = comparison.changes(3).notes();
+            assert!(notes.len() == 1 && notes[0].ends_with(note), "{notes:?}");
+        }
+    };
+    let all = "python,native,kernel";
+    let plain = [all, "", "P app-1 / y t.py:f:1 / n work"];
+    let ranged = [all, "ranges", "P app-1 / r step / y t.py:f:1 / r inner / n work / r end"];
+    check(plain, ranged, "app;t.py:f;work", ": ranges are left out of both profiles");
+    let both = [all, "ranges,modules", "P app-1 / r step / l h.0 (Block) / y t.py:f:1 / n work"];
+    check(plain, both, "app;t.py:f;work", ": layers, ranges are left out of both profiles");
+    let moved = [all, "ranges,backward", "P app-1 / r step / y t.py:f:1 / n work"];
+    let and_others =
+        ": ranges are left out of both profiles; other frames of it that one profile lacks look like changes";
+    check(plain, moved, "app;t.py:f;work", and_others);
+    let whole = [all, "", "P app-1 / y t.py:f:1 / i eval / o aten::mm / n work / k read"];
+    let python = ["python", "", "P app-1 / y t.py:f:1"];
+    let note = ": kernel frames, native frames, operators are left out of both profiles";
+    check(python, whole, "app;t.py:f", note);
+    let native = ["native,kernel", "", "P app-1 / n eval / o aten::mm / n work / k read"];
+    let note = ": Python frames are left out of both profiles";
+    check(native, whole, "app;eval;aten::mm;work;read_[k]", note);
+}
+
+#[test]
+fn frames_that_both_captures_have_stay() {
+    // The program of the first capture made no range, or the option did not differ.
+    for (before, after) in [("ranges", "ranges"), ("modules", "modules")] {
+        let before = captured("native", before, "P app-1 / n work");
+        let after = captured("native", after, "P app-1 / r step / n work");
+        assert_eq!(compare(&before, &after, &CPU).contexts().len(), 2);
+    }
+    // Both have operators, whatever the options say.
+    let before = captured("native", "operators", "P app-1 / o aten::mm / n work");
+    let after = captured("native", "", "P app-1 / o aten::add / n work");
+    assert_eq!(compare(&before, &after, &CPU).contexts().len(), 2);
+}
+
+#[test]
+fn wrappers_of_layers_are_left_out_with_them() {
+    let call = |profile: &mut Profile, role: Role| {
+        let function = profile.text("Module._call_impl");
+        let file = profile.text("torch/nn/modules/module.py");
+        profile.frame(Frame::Python { function, file, line: None, first_line: None, role })
+    };
+    let capture = |probe: &str, role: Role| {
+        let mut profile = captured("python", probe, "P app-1 / y t.py:main:1");
+        let mut stack = vec![parse_frame(&mut profile, "P app-1").unwrap()];
+        if !probe.is_empty() {
+            stack.push(parse_frame(&mut profile, "l h.0 (Block)").unwrap());
+        }
+        stack.push(call(&mut profile, role));
+        stack.push(parse_frame(&mut profile, "y t.py:forward:7").unwrap());
+        profile.add(&stack, Metric::CpuTime, 500);
+        profile
+    };
+    let (before, after) = (capture("", Role::Code), capture("modules", Role::Dispatch));
+    let comparison = compare(&before, &after, &CPU);
+    let stacks: Vec<String> = comparison.stacks().iter().map(|(frames, _)| frames.join(";")).collect();
+    assert_eq!(stacks, ["app;t.py:forward", "app;t.py:main"]);
+}
+
+#[test]
+fn long_contexts_are_shortened_in_their_middle() {
+    let deep = |leaf: &str| {
+        let callers: Vec<String> = (0..30).map(|n| format!("n f{n}")).collect();
+        format!("P app-1 / {} / n {leaf}", callers.join(" / "))
+    };
+    let [before, after] = ["a", "b"].map(|leaf| samples(&[(&deep(leaf), 500)]));
+    let mut out = Vec::new();
+    write_comparison(&compare(&before, &after, &CPU).changes(3), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("  app;…;f24;f25;f26;f27;f28;f29;a\n"), "{text}");
 }
 
 proptest! {

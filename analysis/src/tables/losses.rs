@@ -80,7 +80,7 @@ impl Losses {
             lost: ledger.lost(),
             lost_percent: ledger.lost_share().map(|share| share * 100.0),
             complete_percent: view::complete_share(ledger).map(|share| share * 100.0),
-            most_common_gap: view::most_common_gap(ledger).map(|(end, _)| end.key()),
+            most_common_gap: view::most_common_gap(ledger).map(|(reason, _)| reason.key),
             losses: losses.collect(),
             ledger: Stage::ALL.iter().map(|stage| account(profile, *stage)).collect(),
             imbalance: ledger.check(when).err().map(|imbalance| imbalance.to_string()),
