@@ -461,13 +461,13 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::ConfirmQuit, &[ESCAPE], Action::Escape, "cancel", "cancel"),
 ];
 
-/// The action of a key press in the first of `scopes` that binds it.
+/// The action of a key press in the first of `scopes` that binds it. The job can be suspended in any of them.
 #[must_use]
 pub fn action(scopes: &[Scope], event: &KeyEvent) -> Option<Action> {
     let pressed = Key { code: event.code, control: event.modifiers.contains(KeyModifiers::CONTROL) };
-    scopes.iter().find_map(|scope| {
-        BINDINGS.iter().find(|it| it.scope == *scope && it.keys.contains(&pressed)).map(|it| it.action)
-    })
+    let bound = || BINDINGS.iter().filter(move |it| it.keys.contains(&pressed));
+    let of_scope = scopes.iter().find_map(|scope| bound().find(|it| it.scope == *scope));
+    of_scope.or_else(|| bound().find(|it| it.action == Action::Suspend)).map(|it| it.action)
 }
 
 #[cfg(test)]

@@ -440,6 +440,8 @@ mod tests {
         check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")], Charset::Ascii);
         check(&[("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8"), ("LANG", "C")], Charset::Unicode);
         check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], Charset::Ascii);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "dumb")], Charset::Ascii);
+        check(&[("LANG", "C")], Charset::Ascii);
         check(&[], Charset::Ascii);
     }
 

@@ -141,6 +141,19 @@ fn control_z_gives_the_terminal_back() {
 }
 
 #[test]
+fn control_z_works_in_prompts_menus_and_the_help() {
+    for keys in ["/sgemm", "fpython", "m Down", "?", "q"] {
+        let mut program = Program::new(80, 24);
+        let browsing = program.screen();
+        let open = program.press(keys).screen();
+        assert_ne!(open, browsing, "{keys} opens something");
+        program.press("Ctrl-Z");
+        assert_eq!(program.effects, Effects::Suspend, "{keys}");
+        assert_eq!(program.screen(), open, "{keys}");
+    }
+}
+
+#[test]
 fn a_key_asks_for_what_is_kept() {
     let mut program = Program::new(80, 24);
     program.press("w");
@@ -195,6 +208,23 @@ fn a_layer_without_room_leaves_out_what_it_shares() {
     program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
     let screen = program.screen();
     assert!(screen.contains("….attn (GPT") && screen.contains("….mlp (GPT2MLP)"), "{screen}");
+}
+
+#[test]
+fn the_half_of_the_backward_pass_is_drawn_hatched() {
+    let mut program = Program::empty(60, 12);
+    let node = |label: &str, kind, inclusive| FlameNode {
+        label: label.to_owned(),
+        kind,
+        inclusive,
+        ..FlameNode::default()
+    };
+    let all = FlameNode { children: vec![1, 2], ..node("all", FrameKind::Root, 20) };
+    let halves = ["[backward]", "aten::mm"].map(|label| node(label, FrameKind::Operator, 10));
+    let nodes = std::iter::once(all).chain(halves).collect();
+    program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
+    let screen = program.screen();
+    assert!(screen.contains("╱╱ [backward] ╱") && !screen.contains("╱ aten::mm"), "{screen}");
 }
 
 #[test]

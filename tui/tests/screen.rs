@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crossterm::event::{Event, MouseButton, MouseEventKind};
 use deepctx_profile::view::conclusions::{Conclusions, FindingRow};
 use deepctx_profile::view::snapshot::{
-    FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText, TabData,
+    FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText, StageRow, TabData,
 };
 use deepctx_profile::view::{Request, TabRequest, View};
 use deepctx_tui::{
@@ -419,7 +419,7 @@ fn a_paused_screen_accepts_only_snapshots_of_a_new_request() {
 
 #[test]
 fn every_toggle_of_a_request_returns_to_its_start() {
-    for (key, times) in [("v", 3), ("L", 2), ("t", 2), ("i", 2), ("r", 2), ("Tab", 7)] {
+    for (key, times) in [("v", 3), ("L", 2), ("t", 2), ("i", 2), ("r", 2), ("b", 2), ("Tab", 7)] {
         let mut program = Program::new(80, 24);
         let before = (program.model.request().clone(), program.zoomed());
         for turn in 1..=times {
@@ -432,6 +432,17 @@ fn every_toggle_of_a_request_returns_to_its_start() {
             }
         }
     }
+}
+
+#[test]
+fn records_under_way_have_a_column() {
+    let mut program = Program::empty(100, 30);
+    let mut snapshot = Training::at(50).snapshot(&request());
+    snapshot.stages = vec![StageRow { stage: "order", received: 5_373, kept: 5_200, merged: 50, dropped: 6 }];
+    program.show(snapshot);
+    let screen = program.press("7").screen();
+    let row = screen.lines().find(|line| line.trim_start().starts_with("order")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["order", "5,373", "5,200", "50", "6", "117"]);
 }
 
 /// Presses keys on a fresh screen; returns the effects.

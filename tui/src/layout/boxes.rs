@@ -322,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn boxes_are_inside_the_box_above_and_do_not_overlap(
+        fn boxes_are_inside_their_parents_box_and_do_not_overlap(
             nodes in prop::collection::vec((any::<u32>(), 0u64..1000), 0..80),
             zoom: u32, selected: u32, width in 0u16..120, first in 0usize..6, rows in 0usize..12,
         ) {
@@ -335,8 +335,14 @@ mod tests {
                 for it in boxes {
                     prop_assert!(it.width > 0 && it.x >= end && it.x + it.width <= width);
                     end = it.x + it.width;
+                    let parent = match it.content {
+                        Content::Node(node) => tree.nodes[node as usize].parent,
+                        Content::Rest { parent, .. } => parent,
+                        Content::Hidden { of, .. } => of,
+                    };
                     let inside = upper.is_none_or(|upper| {
-                        upper.iter().any(|up| up.x <= it.x && it.x + it.width <= up.x + up.width)
+                        let above = upper.iter().find(|up| up.content == Content::Node(parent));
+                        above.is_some_and(|up| up.x <= it.x && it.x + it.width <= up.x + up.width)
                     });
                     prop_assert!(inside);
                 }
