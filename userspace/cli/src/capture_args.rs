@@ -35,7 +35,7 @@ pub(crate) struct TargetArgs {
     /// Every process of this container (its id or a prefix of it).
     #[arg(long, value_name = "ID", env = "DEEPCTX_CONTAINER")]
     pub container: Option<String>,
-    /// The whole system. This is the default of `live`.
+    /// The whole system. This is the default of `live`, and of `record` without a command.
     #[arg(short, long, env = "DEEPCTX_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub all: bool,
     /// Do not profile processes that the targets start.

@@ -25,13 +25,13 @@ use super::on_finding::{self, ActionNeeds, Actions, RuleWatcher};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{
-    CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end, window,
+    CaptureEnd, EndConditions, SessionSinks, meta, refused, start_capture, start_session, until_end, window,
 };
 use super::target::{self, Target};
 use super::{collector, output, rules_file, workers};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
-use deepctx_capture::{Capture, Targets};
+use deepctx_capture::{Capture, Targets, find_processes};
 use deepctx_session::{RawSink, Session, Sink, StoreSink, TraceSink};
 use deepctx_storage::store::TraceWriter;
 
@@ -70,6 +70,8 @@ pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Res
     // Targets before destinations: a missing target is the first error to report.
     let mut target = target::of_record(arguments)?;
     target.config.hands_out_steps = levels.is_some();
+    // The capture looks for them again: here, only a selector that matches nothing counts.
+    find_processes(&target.config.targets, false).map_err(|error| refused(&error))?;
     let destination = destination_of(arguments)?;
     let path = destination.path().to_owned();
     let rules = rules_file::of_capture(arguments.rules.as_deref())?;
@@ -333,9 +335,8 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
 fn main_gap(complete: Option<f64>, ledger: &Ledger) -> Option<String> {
     /// Programs that end before they are read have incomplete stacks, and a machine may start many of them.
     const FEW: f64 = 0.2;
-    let (end, stacks) =
+    let (reason, stacks) =
         most_common_gap(ledger).filter(|_| complete.is_some_and(|share| share < 1.0 - FEW))?;
-    let reason = end.reason();
     Some(format!("most incomplete stacks, {}: {} ({})", Count(stacks), reason.sentence, reason.key))
 }
 

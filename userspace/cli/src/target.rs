@@ -218,6 +218,18 @@ mod tests {
     }
 
     #[test]
+    fn the_help_says_who_captures_the_whole_system() {
+        use clap::CommandFactory as _;
+
+        assert_eq!(targets(&TargetArgs::default(), false), [Targets::All]);
+        assert!(targets(&TargetArgs::default(), true).is_empty());
+        let help = Cli::command().find_subcommand_mut("record").unwrap().render_long_help().to_string();
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let expect = "The whole system. This is the default of `live`, and of `record` without a command";
+        assert!(words.join(" ").contains(expect), "{help}");
+    }
+
+    #[test]
     fn a_process_is_told_from_a_thread_and_from_nothing() {
         let own = std::process::id();
         assert!(describe(own).unwrap().ends_with(&format!("(pid {own})")));
