@@ -82,6 +82,16 @@ reasons! {
         "probes with a budget (`--probe-budget`) would have taken more than that, so they were duty-cycled";
 }
 
+reasons! {
+    class Gap, page "loss.md";
+    /// Of a native walk whose end is none of `deepctx_common::end::WalkEnd`: a newer version made the record.
+    pub const UNKNOWN_END = "unknown-end", "walks ended for a reason that this version does not know";
+    /// Replaces `no-mapping` as the end of a native walk.
+    pub const CODE_TOO_NEW = "code-too-new",
+        "the code was made or loaded so recently that its unwind rows were not there yet",
+        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings";
+}
+
 /// Why something was dropped or has a gap, as a profile keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {

@@ -4,8 +4,9 @@
 //! and an export must count the same. Does not: count; see [`crate::ledger`].
 
 use deepctx_common::end::WalkEnd;
+use deepctx_common::reason::Reason;
 
-use crate::ledger::{Account, Ledger, LossRow, Stage};
+use crate::ledger::{Account, CODE_TOO_NEW, Ledger, LossRow, Stage, UNKNOWN_END};
 use crate::profile::Profile;
 use crate::view::snapshot::StageRow;
 
@@ -44,16 +45,16 @@ pub fn complete_percent(share: f64) -> String {
 }
 
 /// The most common reason for a gap in the native part of stacks, and its count; `None` without any.
-pub fn most_common_gap(ledger: &Ledger) -> Option<(WalkEnd, u64)> {
+pub fn most_common_gap(ledger: &Ledger) -> Option<(&'static Reason, u64)> {
     cut(ledger).filter(|(_, stacks)| *stacks > 0).max_by_key(|(_, stacks)| *stacks)
 }
 
-/// How many stacks have a gap of each kind in their native part.
-fn cut(ledger: &Ledger) -> impl Iterator<Item = (WalkEnd, u64)> {
+/// How many stacks have a gap of each kind in their native part. Each stack has one end, so these add up.
+fn cut(ledger: &Ledger) -> impl Iterator<Item = (&'static Reason, u64)> {
     let gaps = &ledger.stage(Stage::Resolve).gaps;
     let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
-    let ends = WalkEnd::ALL.iter().copied().filter(move |end| !intended.contains(end));
-    ends.map(|end| (end, gaps.count(end.key())))
+    let ends = WalkEnd::ALL.iter().filter(move |end| !intended.contains(end)).map(|end| end.reason());
+    ends.chain([CODE_TOO_NEW, UNKNOWN_END]).map(|reason| (reason, gaps.count(reason.key)))
 }
 
 #[cfg(test)]
@@ -74,19 +75,20 @@ mod tests {
 
     #[test]
     fn every_stack_counts_once_in_the_complete_share() {
-        let check = |stacks: u64, gaps: &[(WalkEnd, u64)], expect: Option<f64>| {
+        let [no_row, left_out] = [WalkEnd::NoRow, WalkEnd::LeftOut].map(WalkEnd::reason);
+        let check = |stacks: u64, gaps: &[(&'static Reason, u64)], expect: Option<f64>| {
             let mut ledger = Ledger::default();
             ledger.stage_mut(Stage::Attribute).pass(stacks);
-            gaps.iter().for_each(|(end, n)| ledger.gap(Stage::Resolve, end.reason(), *n));
+            gaps.iter().for_each(|(reason, n)| ledger.gap(Stage::Resolve, *reason, *n));
             assert_eq!(complete_share(&ledger), expect);
-            let most =
-                gaps.iter().copied().filter(|(end, _)| *end != WalkEnd::LeftOut).max_by_key(|(_, n)| *n);
+            let most = gaps.iter().copied().filter(|(reason, _)| *reason != left_out).max_by_key(|(_, n)| *n);
             assert_eq!(most_common_gap(&ledger), most);
         };
         check(0, &[], None);
         check(200, &[], Some(1.0));
-        check(200, &[(WalkEnd::NoRow, 30), (WalkEnd::TooManyFrames, 20)], Some(0.75));
-        check(200, &[(WalkEnd::LeftOut, 50)], Some(1.0));
-        check(10, &[(WalkEnd::NoRow, 30)], Some(0.0));
+        check(200, &[(no_row, 30), (WalkEnd::TooManyFrames.reason(), 20)], Some(0.75));
+        check(200, &[(no_row, 10), (CODE_TOO_NEW, 30), (UNKNOWN_END, 10)], Some(0.75));
+        check(200, &[(left_out, 50)], Some(1.0));
+        check(10, &[(no_row, 30)], Some(0.0));
     }
 }

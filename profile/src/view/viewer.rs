@@ -175,6 +175,30 @@ mod tests {
         .assert_eq(&show(callers(&snapshot)));
     }
 
+    #[test]
+    fn callers_of_about_the_same_share_keep_their_order() {
+        let first = |g: u64| {
+            let lines = format!("P a-1 / n f 5000\nP a-1 / n g {g}\nP a-1 / n h 1000");
+            let snapshot = answer(&profile(&lines), &Request { part: TabRequest::Callers, ..CPU });
+            callers(&snapshot).nodes[1].label.clone()
+        };
+        // 45.4 % and 45.5 %, then 41 % and 50 %.
+        assert_eq!([first(5010), first(6000)], ["f", "g"]);
+    }
+
+    #[test]
+    fn the_backward_pass_is_apart_until_it_is_put_back() {
+        let of = profile(
+            "P a-1 / y t.py:loss:2 / o aten::mm / n sgemm 3
+             P a-1 / y t.py:loss:2 / o aten::mm / o [backward] / n sgemm 4",
+        );
+        for (backward_in_place, parent) in [(false, "a-1"), (true, "aten::mm")] {
+            let FlameTree { nodes } = answer(&of, &Request { backward_in_place, ..CPU }).flame;
+            let half = nodes.iter().find(|node| node.label == "[backward]").unwrap();
+            assert_eq!(nodes[half.parent as usize].label, parent);
+        }
+    }
+
     fn check_lines(request: Request, file: &str, expect: Expect) {
         let snapshot =
             answer(&profile(SERVER), &Request { part: TabRequest::Source(file.into()), ..request });

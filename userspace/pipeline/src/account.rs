@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::reason::Reason;
-use deepctx_profile::ledger::{Account, Ledger, Stage};
+use deepctx_profile::ledger::{Account, CODE_TOO_NEW, Ledger, Stage, UNKNOWN_END};
 
 use crate::decode::{DecodeError, Sample};
 use crate::input::KernelCounters;
 use crate::reason::{
-    CODE_TOO_NEW, EARLY, LATE, MALFORMED_WORDS, SEQUENCE_GAP, UNEXPLAINED_GAP, UNKNOWN_END, WAIT_END_LOST,
-    WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
+    EARLY, KERNEL_UNKNOWN_END, LATE, MALFORMED_WORDS, PYTHON_UNKNOWN_END, SEQUENCE_GAP, UNEXPLAINED_GAP,
+    WAIT_END_LOST, WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
 };
 use crate::stages::off_cpu::WaitGaps;
 
@@ -212,8 +212,8 @@ impl Accounts {
         self.first_complete_ns
     }
 
-    /// Number of stacks, and of those without a gap in their native part. The ledger has the same ratio
-    /// (`complete_share`).
+    /// Number of stacks, and of those without a gap in their native part. A ledger has one more gap for each other
+    /// stack, whether `native_ends` or `too_new` counted it: its `complete_share` is the same.
     pub fn stacks_and_complete(&self) -> (u64, u64) {
         let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
         let complete = intended.iter().map(|end| self.native_ends[*end as usize]).sum();
@@ -320,14 +320,14 @@ impl Accounts {
             match PythonEnd::from_number(number) {
                 Some(PythonEnd::Complete | PythonEnd::NotPython | PythonEnd::NotWalked) => {}
                 Some(end) => resolve.gaps.add(end.reason(), *n),
-                None => resolve.gaps.add(UNKNOWN_END, *n),
+                None => resolve.gaps.add(PYTHON_UNKNOWN_END, *n),
             }
         }
         for (number, n) in (0..=u8::MAX).zip(&self.kernel_ends) {
             match KernelEnd::from_number(number) {
                 Some(KernelEnd::Complete | KernelEnd::NotWalked) => {}
                 Some(end) => resolve.gaps.add(end.reason(), *n),
-                None => resolve.gaps.add(UNKNOWN_END, *n),
+                None => resolve.gaps.add(KERNEL_UNKNOWN_END, *n),
             }
         }
     }

@@ -16,12 +16,12 @@ reasons! {
     pub(crate) const UNEXPLAINED_GAP = "unexplained-gap",
         "record numbers are missing that the kernel programs did not report as dropped";
     pub(crate) const EARLY = "early", "records were used before their time because too many were waiting";
-    pub(crate) const UNKNOWN_END = "unknown-end", "walks ended for a reason that this version does not know";
+    pub(crate) const PYTHON_UNKNOWN_END = "python-unknown-end",
+        "Python walks ended for a reason that this version does not know";
+    pub(crate) const KERNEL_UNKNOWN_END = "kernel-unknown-end",
+        "kernel walks ended for a reason that this version does not know";
     pub(crate) const MALFORMED_WORDS = "malformed-words",
         "words of stacks had an unknown form and stand as [unknown: malformed-words]";
-    pub(crate) const CODE_TOO_NEW = "code-too-new",
-        "the code was made or loaded so recently that its unwind rows were not there yet",
-        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings";
     pub(crate) const PYTHON_INCOMPLETE = "incomplete", "a Python function was just being entered";
     pub(crate) const STACK_LIMITED = "stack-limited", "the call has no stack: the limit of stacks was reached",
         helps "`--launch-stacks`, `--operator-stacks`";
