@@ -5,7 +5,7 @@
 mod cli_support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cli_support::recording::{Recording, RecordingOutcome};
@@ -133,15 +133,56 @@ fn a_live_view_ends_with_its_terminal() {
     ends_with_its_terminal(program().args(["live", "--pid", &busy.pid()]), "Flame");
 }
 
+/// A stored profile.
+fn stored(folder: &Path) -> PathBuf {
+    let folded = folder.join("in.folded");
+    fs::write(&folded, "main;work 10\n").unwrap();
+    let profile = folder.join("in.dctx");
+    let (from, to) = (folded.to_str().unwrap(), profile.to_str().unwrap());
+    expect_code(0, &["export", from, "--format", "dctx", "-o", to]);
+    profile
+}
+
 #[test]
 fn a_view_of_a_stored_profile_ends_with_its_terminal() {
     let folder = tempfile::tempdir().unwrap();
-    let folded = folder.path().join("in.folded");
-    fs::write(&folded, "main;work 10\n").unwrap();
-    let profile = folder.path().join("in.dctx");
-    let (from, to) = (folded.to_str().unwrap(), profile.to_str().unwrap());
-    expect_code(0, &["export", from, "--format", "dctx", "-o", to]);
-    ends_with_its_terminal(program().args(["view", to]), "Flame");
+    ends_with_its_terminal(program().arg("view").arg(stored(folder.path())), "Flame");
+}
+
+/// A shell in a terminal, since a job without one cannot be stopped. After each input, these words must come.
+const IN_A_SHELL: &str = r"
+import fcntl, os, pty, select, shlex, struct, sys, termios, time
+pid, master = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
+    os.environ['TERM'] = 'xterm-256color'
+    os.environ.pop('ENV', None)
+    os.execvp('sh', ['sh', '-i'])
+left = b'\x1b[?1049l'
+for typed, words in [
+    (shlex.join(sys.argv[1:]) + '\n', [b'Flame']),
+    ('\x1a', [left, b'Stopped']),
+    # Not every shell puts back what the program left.
+    ('stty -a\n', [b' icanon ', b' echo ']),
+    ('fg\n', [b'\x1b[?1049h', b'Flame']),
+    ('q', [left]),
+    ('echo e$((6*7))d\n', [b'e42d']),
+]:
+    os.write(master, typed.encode())
+    seen, end = b'', time.time() + 120
+    while not all(word in seen for word in words):
+        assert time.time() < end, (typed, seen)
+        if select.select([master], [], [], 1)[0]:
+            seen += os.read(master, 65536)
+";
+
+#[test]
+fn control_z_stops_the_view_and_fg_continues_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut python = Command::new("python3");
+    python.args(["-c", IN_A_SHELL]);
+    let ended = program_under(&mut python).arg("view").arg(stored(folder.path())).output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
 }
 
 #[test]

@@ -171,6 +171,18 @@ fn an_error_is_one_line_and_a_hint() {
     check(&["dump", "--container", "0123456789ab"], none, "/proc/PID/cgroup");
     check(&["dump", "--comm", "no-such-program"], "no process is named", "15 characters");
     check(&["dump", "--cgroup", "/no/such"], "cgroup /no/such", "/sys/fs/cgroup");
+    // A target that is not there comes before a destination that is.
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("run.dctx");
+    fs::create_dir(&taken).unwrap();
+    let record = |target: [&str; 2], error: &str, hint: &str| {
+        check(&["record", target[0], target[1], "-o", text(&taken)], error, hint);
+    };
+    record(["--pid", "4194305"], "no process with pid 4194305", "ps -e");
+    record(["--comm", "no-such-program"], "no process is named", "15 characters");
+    record(["--container", "0123456789ab"], none, "/proc/PID/cgroup");
+    record(["--cgroup", "/no/such"], "cgroup /no/such", "/sys/fs/cgroup");
+    record(["--pid", &std::process::id().to_string()], "run.dctx", "--force");
     check(&["record", "-o", "-"], "expected a file name", "export");
     check(&["record", "-o", "/no/such/folder/run.dctx"], "/no/such/folder: expected a folder", "-o");
     check(&["--pid", "1"], "needs a terminal", "--once");
@@ -281,8 +293,8 @@ fn findings_of_a_stored_profile_decide_the_exit_code() {
     analyze(1, &["--fail-on", "spinning-threads:high"]);
     analyze(0, &["--fail-on", "import-time", "--only", "spinning-threads"]);
     analyze(0, &["--fail-on", "spinning-threads", "--skip", "spinning-threads"]);
-    assert!(analyze(2, &["--fail-on", "spinning"]).contains("expected one of hotspot, spinning-threads"));
-    assert!(analyze(2, &["--only", "spinning"]).contains("expected one of hotspot, spinning-threads"));
+    assert!(analyze(2, &["--fail-on", "spinning"]).contains("the nearest are spinning-threads, "));
+    assert!(analyze(2, &["--only", "spinning"]).contains("the nearest are spinning-threads, "));
     let rules = folder.path().join("rules.toml");
     fs::write(&rules, "[spinning-threads]\nmin_percent = 90\n").unwrap();
     analyze(0, &["--rules", text(&rules), "--fail-on", "spinning-threads"]);
@@ -321,7 +333,8 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
     check(&["--tab", "table"], &["self", "total", "m.py:step"]);
     check(&["--tab", "time", "--group-by", "thread"], &["mean", "# app-7", "~ app/8"]);
     check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);
-    check(&["--tab", "health"], &["received", "in flight", "no-row"]);
+    check(&["--tab", "health"], &["received", "in flight", "no-row", "not known: profiles do not store it"]);
+    assert!(!show(&["--size", "200x24"]).contains("profiler:"), "a profile has no figures of its overhead");
     check(&[], &["nothing stands out, by 1 rule; hottest: f 62.5%", "Where CPU time goes", "m.py:step"]);
     let flame = ["--tab", "flame", "--filter"];
     check(&[&flame[..], &["^f$"]].concat(), &["filter ^f$ 62.5%", "main → g"]);

@@ -102,6 +102,12 @@ fn every_tab_fits_its_window_and_can_be_read() {
                     await drawn();
                     found.push(...faults(tab));
                 }}
+                byId('tab-table').click();
+                await drawn();
+                const high = [...document.querySelectorAll('.functions tr')].filter((row) => row.offsetHeight > 40);
+                found.push(...high.slice(0, 3).map((row) => row.offsetHeight + ' pixels high: ' + name(row)));
+                const places = document.querySelector('.functions td.where');
+                if (places && places.offsetWidth < 200) found.push('Where is ' + places.offsetWidth + ' pixels wide');
                 byId('search').value = 'a';
                 search();
                 for (const tab of ['down', 'table']) {{ byId('tab-' + tab).click(); found.push(...faults('search in ' + tab)); }}
@@ -175,11 +181,13 @@ const BOXES: &str = "
         return found;
     };
     const down = list('down');
+    const up = boxes('up').root.children.map((of) => of.all);
     byId('tab-down').click();
     const shown = [...document.querySelectorAll('.box')].map((box) => box.title);
+    const words = [...document.querySelectorAll('.box')].map((box) => box.textContent);
     byId('folds').click();
     const whole = list('down');
-    return { down, whole, shown, metric: metric().name };";
+    return { down, whole, up, shown, words, metric: metric().name };";
 
 /// The same of the terminal view's tree.
 fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
@@ -223,8 +231,28 @@ fn the_page_folds_what_the_terminal_folds() {
         halves += usize::from(said["down"].to_string().contains(";[backward]"));
         let shown = said["shown"].to_string();
         assert!(shown.contains(" → ") && !shown.contains("Module._call_impl ("), "{input}: {shown}");
+        let up = said["up"].as_array().unwrap().iter().map(|value| value.as_u64().unwrap());
+        let up: Vec<u64> = up.collect();
+        assert!(up.len() > 1 && up.is_sorted_by(|a, b| a >= b), "{input}: {up:?}");
+        let words = said["words"].to_string();
+        assert!(!input.contains("torch-layers") || words.contains("\"…."), "within its layer: {words}");
     }
     assert_eq!(halves, 1, "one of them was recorded with --probe backward");
+}
+
+#[test]
+fn the_page_joins_trunks_without_their_native_beginning() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folded = folder.path().join("in.folded");
+    let python = "threading.py:Thread._bootstrap;threading.py:Thread.run";
+    let whole = format!("p-1;clone3;start_thread;{python}");
+    let stacks = format!("p-1;{python};t.py:work 10\n{whole};t.py:work 60\n{whole};t.py:rest 30\n");
+    fs::write(&folded, stacks).unwrap();
+    // An absolute path stays as it is.
+    let said = browser::run(browser, &page(folded.to_str().unwrap(), folder.path()), BOXES, &WINDOWS[1]);
+    let [down, whole] = ["down", "whole"].map(|of| said[of].to_string().matches("t.py:work;").count());
+    assert_eq!([down, whole], [1, 2], "{said}");
 }
 
 fn titles(tabs: &Value) -> Vec<String> {

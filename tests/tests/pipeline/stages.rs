@@ -8,7 +8,7 @@ use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
-use deepctx_profile::view::Selection;
+use deepctx_profile::view::{Selection, complete_share};
 
 #[test]
 fn a_stack_stands_root_first_with_kernel_frames_on_top() {
@@ -354,6 +354,32 @@ fn a_wait_is_no_sample_and_its_records_add_up() {
     assert_eq!(profile.tree.total(Metric::Samples).sum, 1);
     let resolve = profile.ledger.stage(Stage::Resolve);
     assert_eq!((resolve.received, resolve.kept, resolve.merged), (3, 2, 1));
+}
+
+#[test]
+fn live_and_stored_shares_of_complete_stacks_are_equal() {
+    // Two samples and a wait.
+    let whole = "
+        10 sample 7/7 app f! main
+        12 block 7/7 app f! main
+        14 wake 7/7 app since 12
+        16 sample 7/7 app g!
+    ";
+    for (record, complete) in [
+        ("20 sample 7/7 app f! gap:no-row native=no-row", 3),
+        ("20 sample 7/7 app f! native=too-many-frames", 3),
+        // The code has a mapping by now: `code-too-new`.
+        ("20 sample 7/7 app f! g native=no-mapping", 3),
+        // The reason is that of a newer version.
+        ("20 sample 7/7 app f! g native=200", 3),
+        // Python and kernel frames are no native part.
+        ("20 sample 7/7 app f! main python=chain-short kernel=truncated flags=1", 4),
+    ] {
+        let mut pipeline = run(&format!("{whole}{record}"));
+        assert_eq!(pipeline.accounts().stacks_and_complete(), (4, complete), "{record}");
+        let stored = complete_share(&pipeline.profile().ledger);
+        assert_eq!(stored, Some(complete as f64 / 4.0), "{record}");
+    }
 }
 
 #[test]
