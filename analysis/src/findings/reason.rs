@@ -39,6 +39,8 @@ reasons! {
     pub(super) const NO_RANK_STEPS = "no-rank-steps", "the traces of ranks have no steps", helps "--probe ranges";
     pub(super) const NO_RANKS = "no-ranks", "the profile has no single events of several ranks", helps "--trace";
     pub(super) const NO_COMMON_COLLECTIVE = "no-common-collective", "ranks have no collective in common";
+    pub(super) const CLOCKS_DISAGREE = "clocks-disagree",
+        "the clocks of ranks cannot be aligned closely enough to tell who waits for whom";
     pub(super) const NO_BACKWARD_OPERATORS = "no-backward-operators",
         "the backward pass does not stand below its operators", helps "--probe backward";
     pub(super) const NO_LOADER_THREAD = "no-loader-thread",

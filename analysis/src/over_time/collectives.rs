@@ -21,10 +21,8 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::intervals::Intervals;
+use super::rank_clocks::{self, ClockBasis, Ends, RankClock};
 use super::window::{Steps, Window};
-
-/// Smaller offsets are not corrected: ranks of one host have one clock, and collectives end within some microseconds.
-const OFFSET_MIN_NS: i64 = 100_000;
 
 /// The ranks that others wait for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -60,6 +58,9 @@ pub struct Collective {
     pub transfer_ns: u64,
     /// Time from the first rank's end to the last rank's: the remaining error of clocks and resolution.
     pub end_spread_ns: u64,
+    /// Error of the skew by clocks: no more than the spread of the ends, and than the errors of its ranks' clocks
+    /// together. Each rank's wait may be wrong by this much.
+    pub clock_error_ns: u64,
 }
 
 /// Lateness of one rank.
@@ -73,40 +74,19 @@ pub struct Lateness {
     pub waited_for_ns: u64,
     /// Time that it waited for others.
     pub waited_ns: u64,
-    /// Offset of its clock ahead of the first rank's, by the ends of collectives; subtracted from all figures. 0 if it
+    /// The rank with whose clock its own is aligned: the first one, or, where no chain of collectives leads to that,
+    /// the lowest one to which one does. Times of ranks with different references cannot be compared.
+    pub clock_reference: u32,
+    /// Offset of its clock ahead of the reference's, by the ends of collectives; subtracted from all figures. 0 if it
     /// was negligible.
     pub clock_offset_ns: i64,
-    /// Error of the offset: the largest difference of a collective's end from it. `None` if there was none to compare.
+    /// Error of the offset: the largest difference of a collective's end from it, added up over the ranks between it
+    /// and the reference. `None` if there was none to compare.
     pub clock_uncertainty_ns: Option<u64>,
     /// Basis of the offset.
     pub clock: ClockBasis,
-    /// Collectives whose ends were compared with the first rank's.
+    /// Collectives whose ends were compared, with the reference's or with the next rank's on the way there.
     pub ends_compared: usize,
-}
-
-/// How the clock of a rank was aligned with the first rank's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ClockBasis {
-    /// It is the first rank's own.
-    Reference,
-    /// One clock: both are processes of one capture.
-    Common,
-    /// The traces' own clocks are used: ends of collectives agree with them.
-    AsTraced,
-    /// Aligned by the ends of collectives: measured, with an uncertainty.
-    CollectiveEnds,
-    /// The traces' own clocks, unchecked: the rank has no collective in common with the first one.
-    Unchecked,
-}
-
-/// Offset of a clock.
-#[derive(Clone, Copy, Debug)]
-struct Offset {
-    ns: i64,
-    uncertainty_ns: Option<u64>,
-    clock: ClockBasis,
-    compared: usize,
 }
 
 /// The results, and when each rank waited, on its own clock.
@@ -223,12 +203,12 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
             Err(because) => result.not_matched.push(NotMatched { communicator, because }),
         }
     }
-    let offsets = offsets(job, &matched);
-    result.ranks = job.ranks().iter().map(|of| lateness(of.rank, &offsets)).collect();
+    let clocks = clocks(job, &matched);
+    result.ranks = clocks.iter().map(|(rank, clock)| lateness(*rank, clock)).collect();
     for (communicator, parts) in &matched {
         let count = parts.first().map_or(0, |(_, parts)| parts.len());
         for place in 0..count {
-            let row = one(job, communicator, place, parts, &offsets, &mut found);
+            let row = one(job, communicator, place, parts, &clocks, &mut found);
             found.stragglers.collectives.extend(row);
         }
     }
@@ -307,53 +287,25 @@ fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), Mismatch
     Ok(())
 }
 
-/// Offset of each rank's clock to the first rank's, with its uncertainty.
-fn offsets(job: &Job, matched: &[MatchedCommunicator]) -> BTreeMap<u32, Offset> {
-    let mut differences: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
-    let first = job.ranks().first().map_or(0, |of| of.rank);
-    for (_, parts) in matched {
-        let Some((_, model)) = parts.iter().find(|(rank, _)| *rank == first) else { continue };
-        for (rank, other) in parts {
-            let ends = model.iter().zip(other).map(|(a, b)| b.end.saturating_sub(a.end));
-            differences.entry(*rank).or_default().extend(ends);
-        }
-    }
-    let domain = |of: u32| job.ranks().iter().find(|rank| rank.rank == of)?.trace.clock.domain;
-    let same = |clock| Offset { ns: 0, uncertainty_ns: Some(0), clock, compared: 0 };
-    let offset = |rank: u32| match differences.remove(&rank) {
-        _ if rank == first => same(ClockBasis::Reference),
-        _ if domain(rank).is_some() && domain(rank) == domain(first) => same(ClockBasis::Common),
-        Some(all) if !all.is_empty() => offset_of(all),
-        _ => UNCHECKED,
-    };
-    let ranks: Vec<u32> = job.ranks().iter().map(|of| of.rank).collect();
-    ranks.iter().copied().zip(ranks.iter().copied().map(offset)).collect()
+/// The clock of each rank.
+fn clocks(job: &Job, matched: &[MatchedCommunicator]) -> BTreeMap<u32, RankClock> {
+    let domains = job.ranks().iter().map(|of| (of.rank, of.trace.clock.domain)).collect();
+    let ends = |(rank, parts): &(u32, Vec<RankPart>)| (*rank, parts.iter().map(|part| part.end).collect());
+    let communicators: Vec<Ends> = matched.iter().map(|(_, of)| of.iter().map(ends).collect()).collect();
+    rank_clocks::align(&domains, &communicators)
 }
 
-const UNCHECKED: Offset = Offset { ns: 0, uncertainty_ns: None, clock: ClockBasis::Unchecked, compared: 0 };
-
-/// The median of all differences, if it exceeds noise and resolution.
-fn offset_of(mut all: Vec<i64>) -> Offset {
-    all.sort_unstable();
-    let median = all.get(all.len() / 2).copied().unwrap_or(0);
-    let around = |middle: i64| all.iter().map(|one| one.abs_diff(middle)).max().unwrap_or(0);
-    let spread = around(median);
-    let matters = median.abs() > OFFSET_MIN_NS && median.unsigned_abs() > spread;
-    let (ns, clock) = if matters { (median, ClockBasis::CollectiveEnds) } else { (0, ClockBasis::AsTraced) };
-    Offset { ns, uncertainty_ns: Some(around(ns)), clock, compared: all.len() }
-}
-
-fn lateness(rank: u32, offsets: &BTreeMap<u32, Offset>) -> Lateness {
-    let offset = offsets.get(&rank).copied().unwrap_or(UNCHECKED);
+fn lateness(rank: u32, clock: &RankClock) -> Lateness {
     Lateness {
         rank,
         times_latest: 0,
         waited_for_ns: 0,
         waited_ns: 0,
-        clock_offset_ns: offset.ns,
-        clock_uncertainty_ns: offset.uncertainty_ns,
-        clock: offset.clock,
-        ends_compared: offset.compared,
+        clock_reference: clock.reference,
+        clock_offset_ns: clock.ahead_ns,
+        clock_uncertainty_ns: clock.uncertainty_ns,
+        clock: clock.basis,
+        ends_compared: clock.compared,
     }
 }
 
@@ -362,11 +314,11 @@ fn one(
     communicator: &str,
     place: usize,
     parts: &[(u32, Vec<RankPart>)],
-    offsets: &BTreeMap<u32, Offset>,
+    clocks: &BTreeMap<u32, RankClock>,
     found: &mut Matches,
 ) -> Option<Collective> {
     let aligned = |(rank, parts): &(u32, Vec<RankPart>)| {
-        let (part, offset) = (parts.get(place)?, offsets.get(rank).map_or(0, |offset| offset.ns));
+        let (part, offset) = (parts.get(place)?, clocks.get(rank)?.ahead_ns);
         let aligned = |at: i64| at.saturating_sub(offset);
         Some((*rank, RankPart { begin: aligned(part.begin), end: aligned(part.end), ..*part }))
     };
@@ -390,6 +342,9 @@ fn one(
     }
     let earliest = parts.iter().map(|(_, part)| part.begin).min()?;
     let ends = parts.iter().map(|(_, part)| part.end);
+    let end_spread_ns = ends.clone().max()?.abs_diff(ends.min()?);
+    let error = |rank: &u32| clocks.get(rank).and_then(|clock| clock.uncertainty_ns).unwrap_or(u64::MAX);
+    let of_others = parts.iter().map(|(rank, _)| rank).filter(|rank| **rank != latest_rank).map(error).max();
     let trace = &job.ranks().iter().find(|of| of.rank == latest_rank)?.trace;
     Some(Collective {
         communicator: communicator.to_owned(),
@@ -400,6 +355,7 @@ fn one(
         skew_ns: latest.begin.abs_diff(earliest),
         waited_ns,
         transfer_ns: latest.end.abs_diff(latest.begin),
-        end_spread_ns: ends.clone().max()?.abs_diff(ends.min()?),
+        end_spread_ns,
+        clock_error_ns: end_spread_ns.min(error(&latest_rank).saturating_add(of_others.unwrap_or(0))),
     })
 }

@@ -27,6 +27,7 @@ mod nesting;
 mod operators;
 mod pacing;
 mod queues;
+mod rank_clocks;
 mod rank_tables;
 mod ranks;
 mod reason;
@@ -38,6 +39,8 @@ mod window;
 
 #[cfg(test)]
 mod loss_tests;
+#[cfg(test)]
+mod mesh_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -57,7 +60,7 @@ pub use annotations::{Annotation, Annotations};
 pub use bandwidth::Bandwidth;
 pub use breakdown::DeviceTime;
 pub use clocks::{ClockAccuracy, LaneClock};
-pub use collectives::{ClockBasis, Collective, Lateness, Mismatch, NotMatched, Stragglers};
+pub use collectives::{Collective, Lateness, Mismatch, NotMatched, Stragglers};
 pub use copies::Copies;
 pub use counters::CounterSummary;
 pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
@@ -72,6 +75,7 @@ pub use nesting::OperatorBasis;
 pub use operators::{CallSite, Kernel, LaunchedWork, Operator, Operators};
 pub use pacing::{Pace, PacedKind};
 pub use queues::Queue;
+pub use rank_clocks::ClockBasis;
 pub(crate) use rank_tables::RankTables;
 pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank, SlowestRankTimes};
 pub use sequences::{Repetition, Sequence, Sequences};
@@ -268,10 +272,17 @@ impl OverTime {
     }
 }
 
-/// Offset of each rank's clock to the first rank's, from ends of collectives: see [`Lateness::clock_offset_ns`].
+/// Offset of each rank's clock, from ends of collectives, to that of its [`Lateness::clock_reference`].
 pub fn clock_offsets(job: &Job) -> Vec<(u32, i64)> {
     let found = collectives::compute(job, Steps::default()).stragglers.ranks;
     found.iter().map(|row| (row.rank, row.clock_offset_ns)).collect()
+}
+
+/// Ranks whose clocks are not aligned with the first rank's: no chain of collectives leads there.
+pub fn unaligned_ranks(job: &Job) -> Vec<u32> {
+    let found = collectives::compute(job, Steps::default()).stragglers.ranks;
+    let first = found.first().map(|row| row.rank);
+    found.iter().filter(|row| Some(row.clock_reference) != first).map(|row| row.rank).collect()
 }
 
 fn summary(of: &RankTrace) -> TraceSummary {

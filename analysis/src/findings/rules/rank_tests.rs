@@ -53,6 +53,29 @@ fn the_rank_that_others_wait_for_is_found() {
 }
 
 #[test]
+fn ranks_whose_clocks_disagree_have_no_straggler() {
+    // Three collectives: how far the clock is ahead in each, and how long after its first rank it begins, in µs.
+    let rank = |ahead: [u64; 3], late: u64| {
+        let of = (0..).zip(ahead).map(|(n, ahead)| {
+            let begin = 1000 * n + ahead;
+            format!("kernel 0/9 {}..{} ncclKernel_AllReduce\n", begin + late, begin + 800)
+        });
+        of.collect::<String>()
+    };
+    let first = || rank([0; 3], 0);
+    check(
+        "straggler",
+        &[first(), rank([200; 3], 500)],
+        "The other 1 ranks wait for rank 1: 29% of the time of all ranks",
+    );
+    check("straggler", &[first(), rank([200; 3], 10)], "healthy");
+    let apart = [first(), rank([200, 200, 600], 10)];
+    check("straggler", &apart, "not-checked");
+    let found = found("straggler", Some(&job(&apart)));
+    assert_eq!(found.checks[0].reason_key.as_deref(), Some("clocks-disagree"));
+}
+
+#[test]
 fn ranks_that_are_late_by_turns_are_no_stragglers() {
     let turns = |number: u32, times: [[u32; 2]; 3]| {
         let of = times.map(|[begin, end]| format!("kernel 0/9 {begin}..{end} ncclKernel_AllReduce"));

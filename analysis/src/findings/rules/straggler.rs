@@ -5,14 +5,14 @@ use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
-use crate::over_time::RankTables;
+use crate::over_time::{Collective, RankTables};
 use deepctx_profile::order::SortRows as _;
 
 pub(super) const RULE: Rule = Rule {
     id: "straggler",
     what: "a rank for which the others wait in collectives",
-    definition: "time that others wait for the rank that comes last / time of all ranks ≥ `min_percent`, and ≥ \
-                 `min_part_percent` of all such waits: else ranks are late by turns",
+    definition: "time that others wait for the rank that comes last, less the error of clocks / time of all ranks \
+                 ≥ `min_percent`, and ≥ `min_part_percent` of all such waits: else ranks are late by turns",
     source: "HTA (stragglers: the latest rank of a collective); SageMaker Debugger (case of a straggler)",
     origin: "of the last call of the collective whose lengths differ most, the two ranks that begin \
              last (HTA)",
@@ -42,13 +42,16 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if share < values.get("min_percent") || part < values.get("min_part_percent") {
         return Outcome::Healthy { datapoints };
     }
+    let at_least_ns = for_certain(&found.collectives, latest.rank);
+    if percent(at_least_ns, ranks.time_ns()) < values.get("min_percent") {
+        return Outcome::missing(reason::CLOCKS_DISAGREE);
+    }
     let mut evidence = vec![
         Figure::measured("time that others waited for it", latest.waited_for_ns as f64, "ns"),
+        Figure::bounded("the same without the error of clocks, at least", at_least_ns as f64, "ns"),
         Figure::measured("of all such waits", part, "percent"),
         Figure::measured("time that it waited for others", latest.waited_ns as f64, "ns"),
     ];
-    evidence
-        .extend(latest.clock_uncertainty_ns.map(|ns| Figure::bounded("error of its clock", ns as f64, "ns")));
     evidence.extend(reasons(ranks, latest.rank));
     let others = ranks.ranks.len().saturating_sub(1);
     let draft = Draft {
@@ -72,6 +75,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         violations: latest.times_latest as u64,
     };
     Outcome::Findings(vec![draft.finding(values)])
+}
+
+/// The time that others waited for a rank, less what the error of clocks may add to it.
+fn for_certain(collectives: &[Collective], rank: u32) -> u64 {
+    let error = |row: &Collective| row.clock_error_ns.saturating_mul(row.ranks.saturating_sub(1) as u64);
+    let certain = |row: &Collective| row.waited_ns.saturating_sub(error(row));
+    let of_rank = collectives.iter().filter(|row| row.latest_rank == rank);
+    of_rank.map(certain).fold(0, u64::saturating_add)
 }
 
 /// The phases in which it spends more than the median rank, over the training steps in which it is the slowest.

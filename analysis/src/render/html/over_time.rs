@@ -296,13 +296,14 @@ fn ranks(tables: &OverTime) -> Tab {
         numbers(["Rank", "Latest in", "Others waited", "It waited"]),
         vec![Column::text("Offset of its clock")],
     ];
+    let first_rank = tables.stragglers.ranks.first().map_or(0, |row| row.rank);
     let rows = tables.stragglers.ranks.iter().map(|row| {
         vec![
             row.rank.to_string(),
             row.times_latest.to_string(),
             time(row.waited_for_ns),
             time(row.waited_ns),
-            clock_in_words(row),
+            clock_in_words(row, first_rank),
         ]
     });
     first("stragglers", "Stragglers", &columns.concat(), rows)

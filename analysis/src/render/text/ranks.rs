@@ -98,10 +98,11 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
         writeln!(out, "  {}: not matched: {}", row.communicator, row.because)?;
     }
     writeln!(out, "  rank  latest in  others waited  it waited  clock offset")?;
+    let first = ranks.first().map_or(0, |row| row.rank);
     for row in ranks.iter().take(rows) {
         let [others, own] = [row.waited_for_ns, row.waited_ns].map(|ns| Nanos(ns).to_string());
         let (rank, times) = (row.rank, row.times_latest);
-        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {}", clock_in_words(row))?;
+        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {}", clock_in_words(row, first))?;
     }
     more(ranks.len(), rows, "rank", out)?;
     if collectives.is_empty() {
@@ -118,19 +119,29 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
     more(all.len(), rows.min(COLLECTIVES), "collective", out)
 }
 
-/// Alignment of a rank's clock.
-pub(in crate::render) fn clock_in_words(row: &Lateness) -> String {
+/// Alignment of a rank's clock; `first` is the first rank.
+pub(in crate::render) fn clock_in_words(row: &Lateness, first: u32) -> String {
     let sign = if row.clock_offset_ns < 0 { "-" } else { "" };
     let offset = Nanos(row.clock_offset_ns.unsigned_abs());
+    let to = match row.clock_reference {
+        reference if reference == first => String::new(),
+        reference => format!(", to the clock of rank {reference}"),
+    };
     match (row.clock, row.clock_uncertainty_ns) {
-        (ClockBasis::Reference, _) => "the others' reference".to_owned(),
-        (ClockBasis::Common, _) => "the first rank's own: processes of one capture".to_owned(),
-        (ClockBasis::Unchecked, _) | (_, None) => {
-            "unchecked: no collective in common with the first rank".to_owned()
+        (ClockBasis::Reference, _) if row.rank == first => "the others' reference".to_owned(),
+        (ClockBasis::Reference, _) => {
+            format!("not aligned: no chain of collectives to rank {first}; the reference of its part")
         }
-        (ClockBasis::AsTraced, Some(by)) => format!("none, ± {}", Nanos(by)),
+        (ClockBasis::Common, _) if row.clock_reference == first => {
+            "the first rank's own: processes of one capture".to_owned()
+        }
+        (ClockBasis::Common, _) => format!("that of rank {}: processes of one capture", row.clock_reference),
+        (ClockBasis::Unchecked, _) | (_, None) => {
+            "not aligned: no collective in common with another rank".to_owned()
+        }
+        (ClockBasis::AsTraced, Some(by)) => format!("none, ± {}{to}", Nanos(by)),
         (ClockBasis::CollectiveEnds, Some(by)) => {
-            format!("{sign}{offset} ± {}, by {} ends of collectives", Nanos(by), row.ends_compared)
+            format!("{sign}{offset} ± {}, by {} ends of collectives{to}", Nanos(by), row.ends_compared)
         }
     }
 }
