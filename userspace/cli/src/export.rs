@@ -42,6 +42,9 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     for (count, key, sentence) in events.iter().flat_map(Events::left_out) {
         super::note(format_args!("{}: {count} {key}: {sentence}", arguments.profile.display()));
     }
+    if let Some(said) = job.as_ref().and_then(|job| lanes::unaligned(job)) {
+        super::note(format_args!("{}: {said}", arguments.profile.display()));
+    }
     output::write(&to.output, to.force, |out| match arguments.format {
         Format::Html => {
             let lanes = lanes::read(&arguments.profile);

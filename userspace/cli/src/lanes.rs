@@ -8,6 +8,9 @@ use std::sync::Arc;
 use deepctx_analysis::over_time;
 use deepctx_profile::trace::{EventLanes, Job};
 
+/// Ranks that are named in a sentence.
+const NAMED_MAX: usize = 16;
+
 /// The lanes of a file; `None` if it is no trace or has no events. Totals then show everything.
 pub(crate) fn read(path: &Path) -> Option<EventLanes> {
     job(path).and_then(of_job)
@@ -39,4 +42,21 @@ pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
 pub(crate) fn offset_of(job: &Job) -> impl Fn(u32) -> i64 + use<> {
     let offsets = over_time::clock_offsets(job);
     move |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns)
+}
+
+/// Which ranks' times cannot be compared with the first rank's, if any.
+pub(crate) fn unaligned(job: &Job) -> Option<String> {
+    let ranks = over_time::unaligned_ranks(job);
+    let first = job.ranks().first()?.rank;
+    let named: Vec<String> = ranks.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let more = if ranks.len() > NAMED_MAX { ", …" } else { "" };
+    let named = named.join(", ");
+    (!ranks.is_empty()).then(|| {
+        format!(
+            "{} of {} ranks have clocks that are not aligned with rank {first}'s, as no chain of collectives leads \
+             there: {named}{more}",
+            ranks.len(),
+            job.ranks().len()
+        )
+    })
 }
