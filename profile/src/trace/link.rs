@@ -7,8 +7,8 @@
 //! | link | exact | by order | inferred |
 //! |---|---|---|---|
 //! | launch → device operation | same correlation id | a recorder joined them by the order of their streams | – (an id used twice: the latest call before the work) |
-//! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call |
-//! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream |
+//! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call; the latest call before, of several with the id |
+//! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream; the latest call before, of several with the id |
 //! | node → node, of a graph | – | the order of the calls that recorded the graph | – |
 
 use std::cell::LazyCell;
@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 
 use super::basis::Basis;
-use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
+use super::event::{DeviceKind, DeviceOp, HostOp, Stream, SyncKind};
 use super::graph_edges::{GraphOrder, GraphWaits};
 use super::name::Call;
 use super::packed::{Cell, Column, PackedColumn};
@@ -159,11 +159,7 @@ impl Links {
         &self.threads
     }
 
-    fn wait(&mut self, waiter: Waiter, on: Option<Id<DeviceOp>>, basis: Basis) {
-        let Some(on) = on else {
-            self.unlinked_waits += 1;
-            return;
-        };
+    fn wait(&mut self, waiter: Waiter, on: Id<DeviceOp>, basis: Basis) {
         let wait = Wait { waiter, on, basis };
         match waiter {
             Waiter::Host(call) => drop(self.host_waits.insert(call, wait)),
@@ -176,39 +172,38 @@ impl Links {
     fn recorded_waits(&mut self, calls: &Calls, queues: &Queues<'_>) {
         let trace = queues.trace;
         let threads = LazyCell::new(|| queues.by_thread());
-        let call = |correlation: u64| calls.of_correlation(correlation).first().copied();
         for (_, sync) in trace.syncs.iter() {
-            let Some((id, op)) = call(sync.correlation).and_then(|id| Some((id, trace.host.get(id)?))) else {
+            let found = calls.before(trace, sync.correlation, sync.begin);
+            let Some((id, op, basis)) = found.and_then(|(id, basis)| Some((id, trace.host.get(id)?, basis)))
+            else {
                 self.unlinked_waits += 1;
                 continue;
             };
-            let recorded = |sync: &Sync| {
-                let record = trace.host.get(call(sync.record?)?)?;
-                queues.last_before(sync.recorded_on?, record.begin)
+            // What was recorded, on the weaker basis of both calls.
+            let recorded = || {
+                let (record, of_record) = calls.before(trace, sync.record?, op.begin)?;
+                let on = queues.last_before(sync.recorded_on?, trace.host.get(record)?.begin)?;
+                Some((on, if of_record == Basis::Exact { basis } else { of_record }))
             };
-            match (sync.kind, sync.stream) {
+            let (waiter, on) = match (sync.kind, sync.stream) {
                 (SyncKind::Stream, Some(stream)) => {
-                    self.wait(Waiter::Host(id), queues.last_before(stream, op.begin), Basis::Exact);
+                    (Some(Waiter::Host(id)), queues.last_before(stream, op.begin).map(|on| (on, basis)))
                 }
                 (SyncKind::Stream | SyncKind::Context, _) => {
-                    self.wait(Waiter::Host(id), queues.last_to_end(op.begin), Basis::Exact);
+                    (Some(Waiter::Host(id)), queues.last_to_end(op.begin).map(|on| (on, basis)))
                 }
-                (SyncKind::Event, _) => self.wait(Waiter::Host(id), recorded(&sync), Basis::Exact),
-                // The tool names the waiting stream, but not its target.
-                (SyncKind::StreamWait, Some(stream)) if sync.record.is_none() => {
-                    match queues.first_after(stream, op.begin) {
-                        Some(next) => {
-                            let on = queues.last_elsewhere(&threads, &op, stream);
-                            self.wait(Waiter::Device(next), on, Basis::Inferred);
-                        }
-                        None => self.unlinked_waits += 1,
-                    }
+                (SyncKind::Event, _) => (Some(Waiter::Host(id)), recorded()),
+                (SyncKind::StreamWait, Some(stream)) => {
+                    // Without a record, the tool names the waiting stream, but not its target.
+                    let elsewhere = || Some((queues.last_elsewhere(&threads, &op, stream)?, Basis::Inferred));
+                    let on = if sync.record.is_none() { elsewhere() } else { recorded() };
+                    (queues.first_after(stream, op.begin).map(Waiter::Device), on)
                 }
-                (SyncKind::StreamWait, Some(stream)) => match queues.first_after(stream, op.begin) {
-                    Some(next) => self.wait(Waiter::Device(next), recorded(&sync), Basis::Exact),
-                    None => self.unlinked_waits += 1,
-                },
-                (SyncKind::StreamWait, None) => self.unlinked_waits += 1,
+                (SyncKind::StreamWait, None) => (None, None),
+            };
+            match (waiter, on) {
+                (Some(waiter), Some((on, basis))) => self.wait(waiter, on, basis),
+                _ => self.unlinked_waits += 1,
             }
         }
     }
@@ -221,20 +216,24 @@ impl Links {
         let mut ends: Vec<Id<DeviceOp>> = trace.device.iter().map(|(id, _)| id).collect();
         ends.sort_by_key(|id| end(*id));
         for (id, op) in trace.host.iter().filter(|(_, op)| op.kind.is_call()) {
-            match Call::of(trace.name(op.name)) {
+            let found = match Call::of(trace.name(op.name)) {
                 Call::DeviceSync => {
-                    self.wait(Waiter::Host(id), queues.last_to_end(op.begin), Basis::ByOrder);
+                    queues.last_to_end(op.begin).map(|on| (Waiter::Host(id), on, Basis::ByOrder))
                 }
                 Call::StreamSync | Call::EventSync => {
                     let last = ends.partition_point(|id| end(*id) <= op.end()).checked_sub(1);
                     let on = last.and_then(|at| ends.get(at)).filter(|id| end(**id) >= op.begin);
-                    self.wait(Waiter::Host(id), on.copied(), Basis::Inferred);
+                    on.map(|on| (Waiter::Host(id), *on, Basis::Inferred))
                 }
-                Call::StreamWait => match queues.around(&threads, &op) {
-                    Some((before, after)) => self.wait(Waiter::Device(after), Some(before), Basis::Inferred),
-                    None => self.unlinked_waits += 1,
-                },
-                Call::Launch | Call::EventRecord | Call::Other => {}
+                Call::StreamWait => {
+                    let around = queues.around(&threads, &op);
+                    around.map(|(before, after)| (Waiter::Device(after), before, Basis::Inferred))
+                }
+                Call::Launch | Call::EventRecord | Call::Other => continue,
+            };
+            match found {
+                Some((waiter, on, basis)) => self.wait(waiter, on, basis),
+                None => self.unlinked_waits += 1,
             }
         }
     }
@@ -248,7 +247,7 @@ impl Links {
                 _ => continue,
             };
             if trace.host.get(call).is_some_and(|call| call.end() >= op.end()) {
-                self.wait(Waiter::Host(call), Some(id), basis);
+                self.wait(Waiter::Host(call), id, basis);
             }
         }
     }
@@ -281,9 +280,15 @@ impl Calls {
         (!self.ids.is_empty()).then(|| self.correlations.at(0))
     }
 
-    /// The calls with an id.
-    fn of_correlation(&self, correlation: u64) -> &[Id<HostOp>] {
-        self.near(&mut 0, correlation)
+    /// The call with an id; of several, the latest that began before a time, or else the first: inferred.
+    fn before(&self, trace: &Trace, correlation: u64, at: TraceTime) -> Option<(Id<HostOp>, Basis)> {
+        match self.near(&mut 0, correlation) {
+            [] => None,
+            [call] => Some((*call, Basis::Exact)),
+            several @ [first, ..] => {
+                Some((latest_before(trace, several, at).unwrap_or(*first), Basis::Inferred))
+            }
+        }
     }
 
     /// The calls with an id, searched around `place` first, which is then updated: work comes in about the order of its
@@ -313,18 +318,21 @@ impl Calls {
     }
 }
 
+/// Of these calls, the latest that began before.
+fn latest_before(trace: &Trace, calls: &[Id<HostOp>], at: TraceTime) -> Option<Id<HostOp>> {
+    let begin = |id: &Id<HostOp>| trace.host.get(*id).map(|op| op.begin);
+    calls.iter().copied().filter(|id| begin(id) <= Some(at)).max_by_key(|id| (begin(id), *id))
+}
+
 fn launches(trace: &Trace, calls: &Calls) -> PackedColumn {
     let least = calls.least();
-    let begin = |id: Id<HostOp>| trace.host.get(id).map(|op| op.begin);
     let mut place = 0;
     let mut of = |op: DeviceOp| match (op.correlation, calls.near(&mut place, op.correlation)) {
         (0, _) => Launch::NoCorrelation,
         (_, [call]) if op.launched_by == Basis::Exact => Launch::Exact(*call),
         (_, [call]) => Launch::ByOrder(*call),
         (_, several @ [first, ..]) => {
-            let before = several.iter().filter(|id| begin(**id) <= Some(op.begin));
-            let latest = before.max_by_key(|id| (begin(**id), **id));
-            Launch::Ambiguous(*latest.unwrap_or(first))
+            Launch::Ambiguous(latest_before(trace, several, op.begin).unwrap_or(*first))
         }
         (correlation, []) if least.is_some_and(|least| correlation < least) => Launch::BeforeTrace,
         (_, []) => Launch::Missing,
@@ -491,6 +499,44 @@ mod tests {
                 "b <- Exact(#3) cudaLaunchKernel",
                 "b waits for a Exact",
                 "cudaStreamSynchronize waits for b Exact",
+            ],
+        );
+    }
+
+    #[test]
+    fn waits_of_an_id_used_twice_are_inferred() {
+        check(
+            "call main 1..2 cudaLaunchKernel #1
+             call main 3..10 cudaStreamSynchronize #5
+             call main 21..22 cudaLaunchKernel #2
+             call main 23..40 cudaStreamSynchronize #5
+             kernel 0/7 2..9 a #1
+             kernel 0/7 24..39 b #2
+             sync stream 0/7 23..40 #5",
+            &[
+                "a <- Exact(#0) cudaLaunchKernel",
+                "b <- Exact(#2) cudaLaunchKernel",
+                "cudaStreamSynchronize waits for b Inferred",
+            ],
+        );
+        // The id of the record: the latest before the wait, of stream 7, is after its second kernel.
+        check(
+            "call main 1..2 cudaLaunchKernel #1
+             call main 3..4 cudaEventRecord #2
+             call main 5..6 cudaLaunchKernel #3
+             call main 7..8 cudaEventRecord #2
+             call main 9..10 cudaStreamWaitEvent #4
+             call main 11..12 cudaLaunchKernel #5
+             call main 13..14 cudaEventRecord #2
+             kernel 0/7 3..10 a #1
+             kernel 0/7 10..12 b #3
+             kernel 0/8 13..20 c #5
+             sync wait 0/8 9..9 #4 record=2 on=0/7",
+            &[
+                "a <- Exact(#0) cudaLaunchKernel",
+                "b <- Exact(#2) cudaLaunchKernel",
+                "c <- Exact(#5) cudaLaunchKernel",
+                "c waits for b Inferred",
             ],
         );
     }
