@@ -41,6 +41,8 @@ impl RankTrace {
 pub struct Job {
     ranks: Vec<RankTrace>,
     world_size: Option<u32>,
+    /// As many ranks as the highest one that a trace or its file's name states says that there are; 0 if none does.
+    stated_ranks: u32,
 }
 
 /// Two traces claim one rank.
@@ -65,8 +67,9 @@ impl Job {
         let named = |file: &str, trace: &Trace| trace.rank.rank.or_else(|| number_in(file));
         let world_size = traces.iter().filter_map(|(_, trace)| trace.rank.world_size).max();
         let taken: HashSet<u32> = traces.iter().filter_map(|(file, trace)| named(file, trace)).collect();
+        let stated_ranks = taken.iter().max().map_or(0, |highest| highest.saturating_add(1));
         // Traces of no rank, such as a loader's process, get numbers after the ranks.
-        let from = if taken.is_empty() { 0 } else { world_size.unwrap_or(0) };
+        let from = if taken.is_empty() { 0 } else { world_size.unwrap_or(0).max(stated_ranks) };
         let mut free = (from..).filter(|rank| !taken.contains(rank));
         for (file, trace) in traces {
             let rank = named(&file, &trace).or_else(|| free.next()).unwrap_or(u32::MAX);
@@ -78,7 +81,7 @@ impl Job {
         if let Some([a, b]) = ranks.array_windows::<2>().find(|[a, b]| a.rank == b.rank) {
             return Err(SameRank { rank: a.rank, first: a.file.clone(), second: b.file.clone() });
         }
-        Ok(Job { ranks, world_size })
+        Ok(Job { ranks, world_size, stated_ranks })
     }
 
     /// The traces, by rank.
@@ -91,11 +94,14 @@ impl Job {
         self.world_size
     }
 
-    /// Ranks of the job that have no trace here. Empty while the number of ranks is unknown.
+    /// Ranks of the job that have no trace here: of all, if a trace states how many there are, or else below the
+    /// highest of several.
     pub fn missing(&self) -> Vec<u32> {
-        let there = |rank: &u32| !self.ranks.iter().any(|of| of.rank == *rank);
+        let there: HashSet<u32> = self.ranks.iter().map(|of| of.rank).collect();
+        let stated_ranks = if self.ranks.len() > 1 { self.stated_ranks } else { 0 };
+        let ranks = self.world_size.unwrap_or(0).max(stated_ranks);
         // Nobody needs the missing ranks of a larger job.
-        (0..self.world_size.unwrap_or(0).min(1 << 16)).filter(there).collect()
+        (0..ranks.min(1 << 16)).filter(|rank| !there.contains(rank)).collect()
     }
 }
 
@@ -136,6 +142,16 @@ mod tests {
         let two =
             |a, b| vec![("a".to_owned(), trace(Some(a), Some(4))), ("b".to_owned(), trace(Some(b), None))];
         assert_eq!(Job::new(two(0, 2)).unwrap().missing(), [1, 3]);
+        let unsaid = |ranks: &[Option<u32>]| {
+            let of = |rank: &Option<u32>| ("a.json".to_owned(), trace(*rank, None));
+            Job::new(ranks.iter().map(of).collect()).unwrap().missing()
+        };
+        // Nothing says how many ranks there are, but there are as many as the highest one says.
+        assert_eq!(unsaid(&[Some(0), Some(1), Some(3)]), [2]);
+        assert_eq!(unsaid(&[Some(0), Some(1)]), [0; 0]);
+        // One file, of whichever rank, may be all that was asked for; processes without a rank have no order.
+        assert_eq!(unsaid(&[Some(3)]), [0; 0]);
+        assert_eq!(unsaid(&[None, None]), [0; 0]);
         let error = Job::new(two(1, 1)).unwrap_err();
         assert_eq!(error.to_string(), "`a` and `b` are both of rank 1, where each rank has one trace");
     }
