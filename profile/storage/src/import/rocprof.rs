@@ -18,7 +18,7 @@ use deepctx_profile::trace::{
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD};
+use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, TOO_LONG, YEAR};
 
 pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
     let document: Document = serde_json::from_slice(bytes)
@@ -50,6 +50,11 @@ impl Reader {
             self.gap(END_BEFORE_BEGIN);
             return None;
         };
+        // Its end was not known.
+        if length > YEAR.0 {
+            self.gap(TOO_LONG);
+            return None;
+        }
         Some((TraceTime::from_nanos(begin), Nanos(length)))
     }
 

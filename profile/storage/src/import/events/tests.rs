@@ -324,12 +324,14 @@ fn rocprofv3_dispatches_are_joined_with_their_calls() {
             {"kind":11,"operation":2,"thread_id":3,"correlation_id":{"internal":7},"start_timestamp":100,"end_timestamp":140,
              "dispatch_info":{"agent_id":{"handle":6},"queue_id":{"handle":2},"kernel_id":8},"stream_id":{"handle":4}},
             {"kind":11,"operation":2,"thread_id":3,"correlation_id":{"internal":9},"start_timestamp":150,"end_timestamp":140,
-             "dispatch_info":{"agent_id":{"handle":6},"kernel_id":8}}],
+             "dispatch_info":{"agent_id":{"handle":6},"kernel_id":8}},
+            {"kind":11,"operation":2,"thread_id":3,"correlation_id":{"internal":9},"start_timestamp":150,
+             "end_timestamp":18446744073709551615,"dispatch_info":{"agent_id":{"handle":6},"kernel_id":8}}],
           "hip_api":[{"kind":0,"operation":0,"thread_id":3,"correlation_id":{"internal":7},"start_timestamp":80,"end_timestamp":90}]}}]}"#;
     let (trace, kind) = trace(document).unwrap();
     assert_eq!(kind, Kind::Rocprof);
-    let expect =
-        "RuntimeCall 9/3 80+10 hipLaunchKernel #7\nKernel 1/4 100+40 gemm #7 0 B\n1 end-before-begin\n";
+    let expect = "RuntimeCall 9/3 80+10 hipLaunchKernel #7\nKernel 1/4 100+40 gemm #7 0 B\n\
+                  1 end-before-begin\n1 too-long\n";
     assert_eq!(shown(&trace), expect);
 }
 

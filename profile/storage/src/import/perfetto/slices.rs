@@ -16,7 +16,9 @@ use super::{EventType, FoundEvent, Reader};
 use crate::event_header::LaneOwner;
 use crate::import::arguments::{Arguments, NumberOrText};
 use crate::import::trace_rows::{MEMORY, TraceEvent};
-use crate::import::{END_BEFORE_BEGIN, END_WITHOUT_BEGIN, ImportError, NO_END, NOT_UNDERSTOOD, OUT_OF_RANGE};
+use crate::import::{
+    END_BEFORE_BEGIN, END_WITHOUT_BEGIN, ImportError, NO_END, NOT_UNDERSTOOD, OUT_OF_RANGE, TOO_LONG, YEAR,
+};
 use crate::proto::perfetto::TrackEvent;
 
 /// Adds every event to the trace of its rank.
@@ -145,6 +147,11 @@ fn complete(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent) {
 /// A slice, or a moment if it has no end.
 fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u64>) {
     let Some(event) = decoded(reader, begin) else { return reader.gap(NOT_UNDERSTOOD) };
+    // A mark is a range without length.
+    let duration = Nanos(end.map_or(0, |end| end.saturating_sub(begin.at)));
+    if duration > YEAR {
+        return reader.gap(TOO_LONG);
+    }
     let Some(at) = time(reader, lane.rank, begin.at) else { return };
     let names = EventNames { sequences: &reader.sequences, state: begin.state };
     let arguments = names.arguments(&event);
@@ -169,8 +176,7 @@ fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u
         is_of_thread: *is_of_thread,
         row: (None, None),
         begin: at,
-        // A mark is a range without length.
-        duration: Nanos(end.map_or(0, |end| end.saturating_sub(begin.at))),
+        duration,
         arguments: &arguments,
     });
 }

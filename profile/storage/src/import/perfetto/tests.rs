@@ -88,6 +88,18 @@ fn ends_belong_to_the_innermost_begin() {
 }
 
 #[test]
+fn a_slice_of_centuries_is_left_out_and_counted() {
+    let packets = vec![
+        thread_track(1, 9),
+        begin(1, 10, 1, "a"),
+        end(1, 20, 1),
+        begin(1, 30, 1, "b"),
+        end(1, u64::MAX, 1),
+    ];
+    assert_eq!(shown(&read(&file(packets))), ["other 7/9 10+10 a", "1 too-long"]);
+}
+
+#[test]
 fn names_count_until_their_writer_forgets_them() {
     let named = |timestamp, name: &str| {
         let of = TrackEvent {
