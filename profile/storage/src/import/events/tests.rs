@@ -200,6 +200,39 @@ fn begins_are_joined_with_their_ends() {
 }
 
 #[test]
+fn ends_with_names_end_the_begins_of_these_names() {
+    let check = |halves: &str, expect: &[&str]| {
+        let event = |half: &str| {
+            let (kind, rest) = half.split_at(1);
+            let (name, at) = rest.trim().split_once('@').unwrap();
+            format!(r#"{{"ph":"{kind}","name":"{name}","pid":7,"tid":1,"ts":{at}}}"#)
+        };
+        check(&halves.split(", ").map(event).collect::<Vec<_>>().join(","), expect);
+    };
+    // The end of b was lost: that of a is not its own, and c never began.
+    check(
+        "B a@10, B b@12, E a@20, E c@30",
+        &["Other 7/1 10000+10000 a #0", "1 no-end", "1 end-without-begin"],
+    );
+    // An end without a name is the innermost begin's that is left.
+    check(
+        "B a@10, B b@12, B c@14, E b@20, E @30",
+        &["Other 7/1 10000+20000 a #0", "Other 7/1 12000+8000 b #0", "1 no-end"],
+    );
+    // Of two with a name, the inner one ends first.
+    check("B a@10, B a@12, E a@20, E a@30", &["Other 7/1 10000+20000 a #0", "Other 7/1 12000+8000 a #0"]);
+    // At the same time, the order of the ends says nothing.
+    check(
+        "B a@10, B b@12, B c@14, E a@20, E b@20, E c@20",
+        &["Other 7/1 10000+10000 a #0", "Other 7/1 12000+8000 b #0", "Other 7/1 14000+6000 c #0"],
+    );
+    check(
+        "B a@10, B b@12, E a@20, E b@21",
+        &["Other 7/1 10000+10000 a #0", "1 no-end", "1 end-without-begin"],
+    );
+}
+
+#[test]
 fn an_event_at_time_0_makes_no_trace_of_1970() {
     let event = |ts| format!(r#"{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{ts},"dur":2}}"#);
     let events = [event("0"), event("1695835542514261.125"), event("1695835542514270")].join(",");

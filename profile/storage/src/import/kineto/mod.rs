@@ -288,10 +288,10 @@ impl<'b> Reader<'b> {
         let begins = begins.then(|| Begun {
             row: (raw.pid.number(), raw.tid.number()),
             category: raw.cat.map_or("".into(), |text| text.0),
-            name: raw.name.map_or("".into(), |text| text.0),
             args: raw.args,
         });
-        self.pairs.push(row, Half { rank: self.at, at, begins });
+        let name = raw.name.map_or("".into(), |text| text.0);
+        self.pairs.push(row, Half { rank: self.at, at, name, begins });
     }
 
     fn join(&mut self) {
@@ -307,7 +307,7 @@ impl<'b> Reader<'b> {
                 }
                 self.rows().complete(&TraceEvent {
                     category: &pair.of.category,
-                    name: &pair.of.name,
+                    name: &pair.name,
                     process,
                     thread,
                     is_of_thread: true,
