@@ -94,8 +94,7 @@ mod foreign {
     }
 
     pub(super) fn open(path: &Path) -> Result<OpenedProfile, OpenError> {
-        let bytes =
-            crate::traces::read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
+        let bytes = crate::traces::read(path)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let imported = import::read(&bytes, &name)
             .map_err(|source| OpenError::Import { path: path.to_owned(), source })?;

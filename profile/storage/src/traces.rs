@@ -62,16 +62,24 @@ pub(crate) fn is_folder_of_traces(path: &Path) -> bool {
         && in_folder(path).is_ok_and(|files| !files.is_empty())
 }
 
-/// Reads a file, up to one byte more than is accepted, so that the importer notices a larger one.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a file, up to one byte more than is accepted, so that the importer notices a longer pipe.
+///
+/// # Errors
+/// It cannot be read, or is larger.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
+    let failed = |source| OpenError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().is_ok_and(|facts| facts.len() > import::BYTES_MAX as u64) {
+        return Err(OpenError::Import { path: path.to_owned(), source: import::TOO_LARGE });
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 
 /// The traces of another tool's file. Processes of one file share a clock.
 fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError> {
-    let bytes = read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
+    let bytes = read(path)?;
     let (mut traces, _) =
         import::traces(&bytes).map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
     traces.iter_mut().for_each(|(_, trace)| trace.clock.domain = trace.clock.domain.map(|_| domain));

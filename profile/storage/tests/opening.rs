@@ -218,3 +218,27 @@ fn errors_name_the_file_and_keep_their_sources() {
     fs::remove_file(path.join("manifest.json")).unwrap();
     assert!(matches!(open(&path), Err(OpenError::NotAProfile { .. })));
 }
+
+#[test]
+fn a_file_of_ten_gigabytes_is_refused_at_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, start: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, start).unwrap();
+        // The rest takes no room on the disk.
+        fs::File::options().write(true).open(&path).unwrap().set_len(10 << 30).unwrap();
+        path
+    };
+    let json = file("a.json", br#"{"traceEvents":[{"ph":"X""#);
+    // Packed, whose content is damaged right at its begin.
+    let gzip = file("b.json.gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]);
+    let zstd = file("c.json.zst", &[0x28, 0xb5, 0x2f, 0xfd]);
+    for error in [
+        open(&json).unwrap_err(),
+        open(&gzip).unwrap_err(),
+        deepctx_storage::open_traces(&[zstd]).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("it has more than 1073741824 bytes"), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("trace fewer steps")), "{error}");
+    }
+}

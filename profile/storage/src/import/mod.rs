@@ -21,6 +21,7 @@
 mod arguments;
 mod contexts;
 mod events;
+mod fields;
 mod folded;
 mod kineto;
 #[cfg(feature = "nsys")]
@@ -194,6 +195,9 @@ pub enum ImportError {
         because: String,
     },
 }
+
+/// Of a file with more bytes than [`BYTES_MAX`].
+pub(crate) const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
 
 impl ImportError {
     fn damaged(kind: Kind, because: impl Into<String>) -> Self {

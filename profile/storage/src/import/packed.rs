@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{BYTES_MAX, ImportError};
+use super::{BYTES_MAX, ImportError, TOO_LARGE};
 
 /// Decompressed bytes.
 pub(super) struct DecompressedBytes<'a> {
@@ -18,7 +18,6 @@ pub(super) struct DecompressedBytes<'a> {
     pub(super) is_cut: bool,
 }
 
-const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// UTF-8's mark, which Windows' editors and shells write.
@@ -43,9 +42,10 @@ pub(super) fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> 
     }
     let mut out = Vec::new();
     let is_cut = match bytes {
+        // Of a larger file, packed or not, not all was read.
+        _ if bytes.len() > BYTES_MAX => return Err(TOO_LARGE),
         _ if bytes.starts_with(GZIP) => gzip(bytes, &mut out)?,
         _ if bytes.starts_with(ZSTD) => zstd(bytes, &mut out)?,
-        _ if bytes.len() > BYTES_MAX => return Err(TOO_LARGE),
         _ => {
             let bytes = Cow::Borrowed(bytes.strip_prefix(MARK).unwrap_or(bytes));
             return Ok(DecompressedBytes { bytes, is_cut: false });
@@ -113,6 +113,16 @@ mod tests {
         assert_eq!(unpacked(&[PACKED, PACKED].concat()), Ok((one.repeat(2), false)));
         assert!(unpacked(&PACKED[..9]).is_err());
         assert_eq!(unpacked(&[PACKED, &PACKED[..9]].concat()), Ok((one, true)));
+    }
+
+    #[test]
+    fn more_packed_bytes_than_are_read_are_too_many() {
+        // Whatever they hold: this is what was read of a file that goes on.
+        for start in [GZIP, ZSTD, b"{"] {
+            let mut bytes = vec![0; BYTES_MAX + 1];
+            bytes[..start.len()].copy_from_slice(start);
+            assert_eq!(plain(&bytes).map(|found| found.is_cut), Err(TOO_LARGE));
+        }
     }
 
     #[test]

@@ -5,8 +5,11 @@
 //!
 //! A plane `/device:GPU:N` has a line for each stream and kind of work; other planes with lines are threads of the
 //! host. `correlation_id` connects them. Times are picoseconds from the begin of a line.
+//!
+//! A file is counted first, then walked event by event, with no more than one of them as a value: what it takes in
+//! memory is bounded by [`EVENTS_MAX`], not by what its bytes could hold.
 
-use prost::Message as _;
+use prost::Message;
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::ledger::Stage;
@@ -17,9 +20,10 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 use super::arguments::STEP;
+use super::fields::{Field, MalformedField, fields};
 use super::trace_rows::numbered;
 use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED};
-use crate::proto::xplane::{XEvent, XLine, XPlane, XSpace};
+use crate::proto::xplane::{EVENTS, LINES, NAMES, PLANES, STATS, XEvent, XLine, XPlane, XStat};
 
 /// Whether a protobuf message begins like an `XSpace`: with a plane, whose second field is its name. A pprof file
 /// begins with a sample type, which has only numbers.
@@ -49,24 +53,69 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
-    let space =
-        XSpace::decode(bytes).map_err(|error| ImportError::damaged(Kind::XPlane, error.to_string()))?;
-    let events: usize =
-        space.planes.iter().flat_map(|plane| &plane.lines).map(|line| line.events.len()).sum();
-    if events > EVENTS_MAX {
-        return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
-    }
+    check_count(bytes, EVENTS_MAX)?;
     let mut reader = Reader { trace: Trace::new() };
     reader.trace.clock = ClockInfo { resolution: Nanos(1), ..ClockInfo::default() };
-    for plane in &space.planes {
-        for line in &plane.lines {
+    for plane in messages(bytes, PLANES) {
+        let bytes = plane?;
+        let plane = decoded::<XPlane>(bytes)?;
+        for line in messages(bytes, LINES) {
+            let bytes = line?;
+            let line = decoded::<XLine>(bytes)?;
             match device_of(&plane.name) {
-                Some(device) => reader.stream(device, plane, line),
-                None => reader.thread(plane, line),
+                Some(device) => reader.stream(device, &plane, &line, bytes)?,
+                None => reader.thread(&plane, &line, bytes)?,
             }
         }
     }
     Ok(reader.trace)
+}
+
+/// Refuses a file with more messages than that.
+fn check_count(bytes: &[u8], most: usize) -> Result<(), ImportError> {
+    let mut left = most;
+    let mut take = || {
+        let what = "planes, lines, names and events of a trace";
+        left = left.checked_sub(1).ok_or(ImportError::TooLarge { most, what })?;
+        Ok::<(), ImportError>(())
+    };
+    for plane in messages(bytes, PLANES) {
+        take()?;
+        for field in fields(plane?) {
+            match field? {
+                (LINES, Field::Bytes(line)) => {
+                    take()?;
+                    for event in messages(line, EVENTS) {
+                        event?;
+                        take()?;
+                    }
+                }
+                (number, _) if NAMES.contains(&number) => take()?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The messages of a field.
+fn messages(bytes: &[u8], number: u32) -> impl Iterator<Item = Result<&[u8], MalformedField>> {
+    fields(bytes).filter_map(move |field| match field {
+        Ok((found, Field::Bytes(message))) if found == number => Some(Ok(message)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    })
+}
+
+/// A message without those within it.
+fn decoded<M: Message + Default>(bytes: &[u8]) -> Result<M, ImportError> {
+    M::decode(bytes).map_err(|error| ImportError::damaged(Kind::XPlane, error.to_string()))
+}
+
+impl From<MalformedField> for ImportError {
+    fn from(_: MalformedField) -> Self {
+        ImportError::damaged(Kind::XPlane, "a message has bytes that are no field")
+    }
 }
 
 fn device_of(plane: &str) -> Option<u32> {
@@ -83,36 +132,41 @@ impl Reader {
     }
 
     /// A line of a device: `Stream #17(Kernel)`.
-    fn stream(&mut self, device: u32, plane: &XPlane, line: &XLine) {
-        let Some(rest) = line.name.strip_prefix("Stream #") else { return };
+    fn stream(&mut self, device: u32, plane: &XPlane, line: &XLine, bytes: &[u8]) -> Result<(), ImportError> {
+        let Some(rest) = line.name.strip_prefix("Stream #") else { return Ok(()) };
         let (number, kind) = rest.split_once('(').unwrap_or((rest, ""));
         let stream = self.trace.stream(device, number.parse().ok());
-        for event in &line.events {
-            let Some((begin, duration)) = self.span(line, event) else { continue };
-            let name = name(plane, event);
+        for event in messages(bytes, EVENTS) {
+            let bytes = event?;
+            let event = decoded::<XEvent>(bytes)?;
+            let Some((begin, duration)) = self.span(line, &event) else { continue };
+            let name = name(plane, &event);
             let kind = match kind {
                 _ if name.starts_with("MemcpyD") || name.starts_with("MemcpyH") => DeviceKind::Copy,
                 _ if kind.starts_with("Memcpy") => DeviceKind::Copy,
                 _ if kind.starts_with("Memset") => DeviceKind::Fill,
                 _ => DeviceKind::Kernel,
             };
-            let (name, correlation) = (self.trace.text(name), correlation(plane, event));
+            let (name, correlation) = (self.trace.text(name), correlation(plane, bytes)?);
             let op = DeviceOp::correlated(stream, kind, begin, duration, name, correlation);
             if self.trace.device.push(op).is_none() {
                 self.gap(NOT_UNDERSTOOD);
             }
         }
+        Ok(())
     }
 
-    fn thread(&mut self, plane: &XPlane, line: &XLine) {
+    fn thread(&mut self, plane: &XPlane, line: &XLine, bytes: &[u8]) -> Result<(), ImportError> {
         let thread = if line.name.is_empty() { line.id.to_string() } else { line.name.clone() };
         let thread = self.trace.thread(&plane.name, &thread);
-        for event in &line.events {
-            let Some((begin, duration)) = self.span(line, event) else { continue };
-            let name = name(plane, event);
-            let correlation = correlation(plane, event);
+        for event in messages(bytes, EVENTS) {
+            let bytes = event?;
+            let event = decoded::<XEvent>(bytes)?;
+            let Some((begin, duration)) = self.span(line, &event) else { continue };
+            let name = name(plane, &event);
+            let correlation = correlation(plane, bytes)?;
             let is_call = correlation != 0 || Call::of(name) != Call::Other;
-            let (kind, name) = match stat(plane, event, STEP) {
+            let (kind, name) = match stat(plane, bytes, STEP)? {
                 Some(step) => (HostKind::Step, self.trace.text(&numbered(name, step))),
                 None if is_call => (HostKind::RuntimeCall, self.trace.text(name)),
                 None => (HostKind::Other, self.trace.text(name)),
@@ -123,6 +177,7 @@ impl Reader {
                 self.gap(NOT_UNDERSTOOD);
             }
         }
+        Ok(())
     }
 
     fn span(&mut self, line: &XLine, event: &XEvent) -> Option<(TraceTime, Duration)> {
@@ -146,13 +201,38 @@ fn name<'p>(plane: &'p XPlane, event: &XEvent) -> &'p str {
     plane.event_metadata.get(&event.metadata_id).map_or("[no name]", |of| &of.name)
 }
 
-fn correlation(plane: &XPlane, event: &XEvent) -> u64 {
-    stat(plane, event, "correlation_id").unwrap_or(0)
+fn correlation(plane: &XPlane, event: &[u8]) -> Result<u64, ImportError> {
+    Ok(stat(plane, event, "correlation_id")?.unwrap_or(0))
 }
 
 /// A number that is known of an event.
-fn stat(plane: &XPlane, event: &XEvent, name: &str) -> Option<u64> {
+fn stat(plane: &XPlane, event: &[u8], name: &str) -> Result<Option<u64>, ImportError> {
     let is_it = |id: i64| plane.stat_metadata.get(&id).is_some_and(|of| of.name == name);
-    let stat = event.stats.iter().find(|stat| is_it(stat.metadata_id))?;
-    stat.unsigned.or(stat.signed.and_then(|value| u64::try_from(value).ok()))
+    for stat in messages(event, STATS) {
+        let stat = decoded::<XStat>(stat?)?;
+        if is_it(stat.metadata_id) {
+            return Ok(stat.unsigned.or(stat.signed.and_then(|value| u64::try_from(value).ok())));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_takes_memory_is_counted() {
+        let check = |bytes: &[u8], expect: usize| {
+            assert_eq!(check_count(bytes, expect), Ok(()), "{bytes:?}");
+            let error = check_count(bytes, expect - 1).unwrap_err();
+            assert!(matches!(error, ImportError::TooLarge { .. }), "{bytes:?}: {error}");
+        };
+        // Two planes; the first with a name, which is not counted.
+        check(&[0x0a, 2, 0x12, 0, 0x0a, 0], 2);
+        // A line of two events.
+        check(&[0x0a, 6, 0x1a, 4, 0x22, 0, 0x22, 0], 4);
+        // Names of an event and of a statistic.
+        check(&[0x0a, 4, 0x22, 0, 0x2a, 0], 3);
+    }
 }

@@ -2,27 +2,35 @@
 //!
 //! Owns: its messages, as far as they are read. Because: see the folder. Does not: know what a line or a statistic
 //! means.
+//!
+//! Planes, lines, events and statistics are nested in each other ([`PLANES`], [`LINES`], [`EVENTS`], [`STATS`]), and
+//! each is read by itself, without those within it: an empty one takes two bytes in a file, and twenty times as many as
+//! a value.
+
+use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// Everything that one host recorded.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct XSpace {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) planes: Vec<XPlane>,
-}
+/// `XSpace.planes`.
+pub(crate) const PLANES: u32 = 1;
+/// `XPlane.lines`.
+pub(crate) const LINES: u32 = 3;
+/// `XPlane.event_metadata` and `.stat_metadata`.
+pub(crate) const NAMES: [u32; 2] = [4, 5];
+/// `XLine.events`.
+pub(crate) const EVENTS: u32 = 4;
+/// `XEvent.stats`.
+pub(crate) const STATS: u32 = 4;
 
 /// A device, or the host.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XPlane {
     #[prost(string, tag = "2")]
     pub(crate) name: String,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) lines: Vec<XLine>,
     #[prost(btree_map = "int64, message", tag = "4")]
-    pub(crate) event_metadata: std::collections::BTreeMap<i64, XEventMetadata>,
+    pub(crate) event_metadata: BTreeMap<i64, XEventMetadata>,
     #[prost(btree_map = "int64, message", tag = "5")]
-    pub(crate) stat_metadata: std::collections::BTreeMap<i64, XStatMetadata>,
+    pub(crate) stat_metadata: BTreeMap<i64, XStatMetadata>,
 }
 
 /// A thread, or a stream.
@@ -34,8 +42,6 @@ pub(crate) struct XLine {
     pub(crate) name: String,
     #[prost(int64, tag = "3")]
     pub(crate) timestamp_ns: i64,
-    #[prost(message, repeated, tag = "4")]
-    pub(crate) events: Vec<XEvent>,
 }
 
 /// An event, relative to the start of its line.
@@ -47,8 +53,6 @@ pub(crate) struct XEvent {
     pub(crate) offset_ps: i64,
     #[prost(int64, tag = "3")]
     pub(crate) duration_ps: i64,
-    #[prost(message, repeated, tag = "4")]
-    pub(crate) stats: Vec<XStat>,
 }
 
 /// A statistic: exactly one of its values is set.

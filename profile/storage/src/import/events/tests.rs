@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::super::read;
+use super::super::{EVENTS_MAX, read};
 use super::*;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{Status, SyncKind};
@@ -368,38 +368,53 @@ fn rocprofv3_dispatches_are_joined_with_their_calls() {
     assert_eq!(shown(&trace), expect);
 }
 
+/// A field of a message whose content is a message.
+fn nested(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![(number << 3 | 2) as u8];
+    prost::encoding::encode_varint(content.len() as u64, &mut out);
+    out.extend(content);
+    out
+}
+
 #[test]
 fn xplane_lines_become_streams_and_threads() {
-    use crate::proto::xplane::{XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat, XStatMetadata};
+    use crate::proto::xplane::{
+        EVENTS, LINES, PLANES, STATS, XEvent, XEventMetadata, XLine, XPlane, XStat, XStatMetadata,
+    };
     use prost::Message as _;
 
-    let plane = |name: &str, line: &str, event: &str, offset_ps: i64, stat: &str| XPlane {
-        name: name.to_owned(),
-        lines: vec![XLine {
-            id: 1,
-            name: line.to_owned(),
-            timestamp_ns: 1_000,
-            events: vec![XEvent {
-                metadata_id: 4,
-                offset_ps,
-                duration_ps: 2_000,
-                stats: vec![XStat { metadata_id: 6, unsigned: Some(18), signed: None }],
-            }],
-        }],
-        event_metadata: [(4, XEventMetadata { name: event.to_owned() })].into(),
-        stat_metadata: [(6, XStatMetadata { name: stat.to_owned() })].into(),
+    let plane = |name: &str, line: &str, event: &str, offset_ps: i64, stat: &str| {
+        let stats = XStat { metadata_id: 6, unsigned: Some(18), signed: None };
+        let of_event = XEvent { metadata_id: 4, offset_ps, duration_ps: 2_000 };
+        let of_event = [of_event.encode_to_vec(), nested(STATS, &stats.encode_to_vec())].concat();
+        let line = XLine { id: 1, name: line.to_owned(), timestamp_ns: 1_000 };
+        let line = [line.encode_to_vec(), nested(EVENTS, &of_event)].concat();
+        let plane = XPlane {
+            name: name.to_owned(),
+            event_metadata: [(4, XEventMetadata { name: event.to_owned() })].into(),
+            stat_metadata: [(6, XStatMetadata { name: stat.to_owned() })].into(),
+        };
+        nested(PLANES, &[plane.encode_to_vec(), nested(LINES, &line)].concat())
     };
     let id = "correlation_id";
     let host = plane("/host:CPU", "main", "hipModuleLaunchKernel", 0, id);
     let step = plane("/host:CPU", "main", "train", 0, "step_num");
     let device = plane("/device:GPU:2", "Stream #17(Kernel)", "gemm", 500_400, id);
     let derived = plane("/device:GPU:2", "XLA Ops", "fusion", 0, id);
-    let bytes = XSpace { planes: vec![host, step, device, derived] }.encode_to_vec();
-    let (trace, kind) = trace(&bytes).unwrap();
+    let (trace, kind) = trace(&[host, step, device, derived].concat()).unwrap();
     assert_eq!(kind, Kind::XPlane);
     let expect = "RuntimeCall /host:CPU/main 1000+2 hipModuleLaunchKernel #18\n\
                   Step /host:CPU/main 1000+2 train#18 #0\nKernel 2/17 1500+2 gemm #18 0 B\n1 rounded\n";
     assert_eq!(shown(&trace), expect);
+}
+
+#[test]
+fn too_many_events_of_an_xplane_are_refused_undecoded() {
+    // An event without content takes two bytes. The last one was cut.
+    let line = [nested(4, &[]).repeat(EVENTS_MAX), vec![4 << 3 | 2, 9]].concat();
+    let plane = nested(1, &[nested(2, b"/host:CPU"), nested(3, &line)].concat());
+    let error = trace(&plane).unwrap_err();
+    assert!(matches!(error, ImportError::TooLarge { most: EVENTS_MAX, .. }), "{error}");
 }
 
 #[test]

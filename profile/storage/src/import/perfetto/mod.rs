@@ -8,7 +8,6 @@
 //! its track and where it is in the file, 40 bytes, until it is known which end belongs to which begin. Packets of
 //! other kinds (the scheduler, counters of the system, heap profiles) are counted by kind.
 
-mod fields;
 mod sequences;
 mod slices;
 #[cfg(test)]
@@ -28,9 +27,9 @@ use deepctx_profile::ledger::{self, Stage};
 use deepctx_profile::trace::{ClockInfo, Trace};
 use deepctx_profile::units::Nanos;
 
-use self::fields::{Field, fields};
 use self::sequences::{NameTable, PacketState, Sequences};
 use self::tracks::Tracks;
+use super::fields::{Field, fields};
 use super::ranks::Ranks;
 use super::{
     BYTES_MAX, CUT_SHORT, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, UNKNOWN_PACKET, leave_out_at_zero,
