@@ -41,5 +41,5 @@ pub use folder::Folder;
 pub use memory::{ProcessMemory, user_file_reads};
 pub use read_error::ReadError;
 pub use reason::NoSymbol;
-pub use status::{ProcessStatus, start_ticks};
+pub use status::{ProcessStatus, running_for, start_ticks};
 pub use version::{FileKey, FileVersion};

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
 
 /// Most bytes read of the file; it has about 1.5 KiB.
 const STATUS_BYTES_MAX: usize = 16 << 10;
@@ -48,6 +49,15 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     start_ticks_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// How long a process has been running; `None` if it is gone. Time in which the machine slept counts.
+pub fn running_for(pid: u32) -> Option<Duration> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?);
+    let (ticks, per_second) = (start_ticks(pid)?, rustix::param::clock_ticks_per_second());
+    let part = ticks.checked_rem(per_second)? * 1_000_000_000 / per_second;
+    Some(now.saturating_sub(Duration::new(ticks / per_second, part as u32)))
+}
+
 /// The 22nd field, counted from the end of the name, which may contain anything.
 fn start_ticks_in(stat: &[u8]) -> Option<u64> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
@@ -86,5 +96,16 @@ mod tests {
         let own = start_ticks(std::process::id()).unwrap();
         assert!(own > 0 && start_ticks(std::process::id()) == Some(own));
         assert_eq!(start_ticks(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_runs_longer_than_its_children() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // The start is in ticks of 10 ms.
+        let longer = running_for(child.id()).unwrap();
+        assert!(longer < running_for(1).unwrap() && longer < Duration::from_secs(60), "{longer:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(running_for(child.id()), None);
     }
 }

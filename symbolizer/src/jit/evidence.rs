@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::fixed_code::FixedCode;
 use super::gdb::{Function, ObjectFunction, object_functions};
-use crate::memory::TargetMemory;
+use crate::memory::{ReadError, TargetMemory};
 
 /// Least part of the code outside relocations: a smaller one proves nothing.
 const FIXED_PART: usize = 4;
@@ -50,12 +50,28 @@ pub(super) enum Evidence {
 /// The functions of an object file of a process, each compared with its memory.
 pub(super) fn functions(object: &[u8], memory: &dyn TargetMemory) -> Vec<(Function, Evidence)> {
     let with_evidence = |function: &ObjectFunction<'_>| {
-        let evidence = FixedCode::of(object, function)
-            .filter(|code| code.fixed_bytes() * FIXED_PART >= code.len())
-            .map_or(Evidence::Unknown, |code| compare(&code, function.address(), memory));
+        let code = fixed_code(object, function);
+        let evidence = code.map_or(Evidence::Unknown, |code| compare(&code, function.address(), memory));
         (Function::from(function), evidence)
     };
     object_functions(object).iter().map(with_evidence).collect()
+}
+
+/// Whether memory holds something else than the function of an object file at an address, as far as it can be read.
+pub(super) fn is_refuted_at(object: &[u8], address: u64, memory: &dyn TargetMemory) -> bool {
+    let functions = object_functions(object);
+    let Some(function) = functions.iter().find(|function| function.range().contains(&address)) else {
+        return true;
+    };
+    fixed_code(object, function).is_some_and(|code| match memory.read_vec(function.address(), code.len()) {
+        Ok(bytes) => !code.matches(&bytes),
+        Err(error) => error == ReadError::Unmapped,
+    })
+}
+
+/// The code of a function, if it is enough to prove something.
+fn fixed_code(object: &[u8], function: &ObjectFunction<'_>) -> Option<FixedCode> {
+    FixedCode::of(object, function).filter(|code| code.fixed_bytes() * FIXED_PART >= code.len())
 }
 
 fn compare(code: &FixedCode, address: u64, memory: &dyn TargetMemory) -> Evidence {

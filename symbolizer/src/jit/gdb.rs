@@ -13,8 +13,9 @@ use std::hash::Hasher as _;
 use std::ops::Range;
 
 use deepctx_address_space::elf::{u16_at, u32_at, u64_at};
-use rustc_hash::{FxHashSet, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use super::REREAD_INTERVAL_NS;
 use crate::memory::{ReadError, TargetMemory};
 
 /// Name and size of the variable.
@@ -82,6 +83,11 @@ impl ObjectFunction<'_> {
     /// Stated address: of a relocated file in memory, the address in the process.
     pub(super) const fn address(&self) -> u64 {
         self.address
+    }
+
+    /// Addresses in the process.
+    pub(super) const fn range(&self) -> Range<u64> {
+        self.address..self.address + self.size
     }
 }
 
@@ -204,15 +210,59 @@ fn hash(name: &[u8], code: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The descriptors of one process, and the state of reading their lists.
+/// An entry of a list: where it is, and which bytes are its object file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ObjectFile {
+    entry: u64,
+    address: u64,
+    size: u64,
+}
+
+impl ObjectFile {
+    pub(super) fn read(&self, memory: &dyn TargetMemory) -> Result<Vec<u8>, ReadError> {
+        memory.read_vec(self.address, self.size as usize)
+    }
+}
+
+/// An object file that was read.
+#[derive(Clone, Copy, Debug)]
+struct ReadObject {
+    /// Address of the descriptor.
+    descriptor: u64,
+    /// Hash of its bytes: another file may be registered in its place. `None` if it could not be read.
+    content: Option<u64>,
+    checked_at_ns: u64,
+}
+
+/// What a runtime did since its lists were read before.
 #[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Object files that it registered, oldest first.
+    pub(super) new: Vec<(ObjectFile, Vec<u8>)>,
+    /// Object files that it registers no longer.
+    pub(super) gone: Vec<ObjectFile>,
+}
+
+/// A descriptor and its first entry. An entry that is registered or removed is named by the descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ListHead {
+    /// Version and last action.
+    action: u64,
+    /// The entry of that action.
+    relevant: u64,
+    /// The newest entry, and its object file.
+    first: ObjectFile,
+}
+
+/// The descriptors of one process, and the state of reading their lists.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Descriptors {
     /// Addresses of the descriptors.
     addresses: Vec<u64>,
-    /// Head of each list when it was last read to the end.
-    heads: Vec<Option<[u64; 4]>>,
-    /// Entries whose object files were read: addresses of the entry and the file, and the size of the file.
-    known: FxHashSet<[u64; 3]>,
+    /// ListHead of each list when it was last read to the end.
+    heads: Vec<Option<ListHead>>,
+    /// Entries whose object files were read.
+    known: FxHashMap<ObjectFile, ReadObject>,
 }
 
 impl Descriptors {
@@ -229,66 +279,115 @@ impl Descriptors {
         self.addresses.is_empty()
     }
 
-    /// The object files registered since the last call, oldest first.
-    pub(super) fn read_new(&mut self, memory: &dyn TargetMemory) -> Vec<Vec<u8>> {
-        let mut objects = Vec::new();
+    /// What changed since the last call.
+    pub(super) fn read_new(&mut self, memory: &dyn TargetMemory, time_ns: u64) -> Changes {
+        let mut changes = Changes::default();
         for (descriptor, head) in self.addresses.iter().zip(&mut self.heads) {
+            let known = &mut self.known;
             // A list that changes while it is read is read again by the next scan.
-            if let Ok(now) = read_list(memory, *descriptor, *head, &mut self.known, &mut objects) {
+            if let Ok(now) = read_list(memory, *descriptor, time_ns, *head, known, &mut changes) {
                 *head = now;
             }
         }
-        objects
+        changes
+    }
+
+    /// Whether a file is to be compared with memory again.
+    pub(super) fn is_due(&self, file: ObjectFile, time_ns: u64) -> bool {
+        let elapsed = |known: &ReadObject| time_ns.saturating_sub(known.checked_at_ns) >= REREAD_INTERVAL_NS;
+        self.known.get(&file).is_some_and(elapsed)
+    }
+
+    /// The bytes of a known file, if they are still in memory; an error if that cannot be known.
+    pub(super) fn read_again(
+        &mut self,
+        file: ObjectFile,
+        memory: &dyn TargetMemory,
+        time_ns: u64,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let Some(known) = self.known.get_mut(&file) else { return Ok(None) };
+        known.checked_at_ns = time_ns;
+        match file.read(memory) {
+            Ok(object) => Ok(Some(object).filter(|object| known.content == Some(hash(b"", object)))),
+            Err(ReadError::Unmapped) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file is not what it was: whatever its list has in its place is read.
+    pub(super) fn forget(&mut self, file: ObjectFile) {
+        self.known.remove(&file);
+        self.heads.fill(None);
     }
 }
 
-/// Reads one list. Returns its head if the list was read to the end.
+/// Reads one list, if it was changed. Returns its head if the list was read to the end.
 fn read_list(
     memory: &dyn TargetMemory,
     descriptor: u64,
-    head_before: Option<[u64; 4]>,
-    known: &mut FxHashSet<[u64; 3]>,
-    objects: &mut Vec<Vec<u8>>,
-) -> Result<Option<[u64; 4]>, ReadError> {
-    let mut bytes = [0; 24];
-    memory.read(descriptor, &mut bytes)?;
-    let mut head = [u64_at(&bytes, 8), u64_at(&bytes, 16), 0, 0];
-    if head[1] != 0 {
-        // Entries are freed and reused: a different file in the first entry shows that.
-        let mut first = [0; 32];
-        memory.read(head[1], &mut first)?;
-        (head[2], head[3]) = (u64_at(&first, 16), u64_at(&first, 24));
-    }
-    if u32_at(&bytes, 0) != VERSION || Some(head) == head_before {
+    time_ns: u64,
+    head_before: Option<ListHead>,
+    known: &mut FxHashMap<ObjectFile, ReadObject>,
+    changes: &mut Changes,
+) -> Result<Option<ListHead>, ReadError> {
+    let head = read_head(memory, descriptor)?;
+    if head.action as u32 != VERSION || Some(head) == head_before {
         return Ok(head_before);
     }
-    let (mut entry, mut fresh) = (head[1], Vec::new());
-    for _ in 0..ENTRIES_MAX {
-        if entry == 0 {
+    let (mut entry, mut files, mut fresh) = (head.first.entry, FxHashSet::default(), Vec::new());
+    while entry != 0 && files.len() < ENTRIES_MAX {
+        let (file, next) = read_entry(memory, entry)?;
+        if !files.insert(file) {
+            // A ring.
             break;
         }
-        let mut bytes = [0; 32];
-        memory.read(entry, &mut bytes)?;
-        let file = [entry, u64_at(&bytes, 16), u64_at(&bytes, 24)];
-        if !known.contains(&file) && file[2] <= OBJECT_BYTES_MAX {
+        if !known.contains_key(&file) && file.size <= OBJECT_BYTES_MAX {
             fresh.push(file);
         }
-        entry = u64_at(&bytes, 0);
+        entry = next;
+    }
+    // Of a list that changes meanwhile, a freed entry may lead to an early end.
+    if read_head(memory, descriptor)? != head {
+        return Ok(None);
+    }
+    if entry == 0 {
+        let gone = known.extract_if(|file, of| of.descriptor == descriptor && !files.contains(file));
+        changes.gone.extend(gone.map(|(file, _)| file));
     }
     // The newest is first in the list.
     let mut left = SCAN_BYTES_MAX;
     for file in fresh.into_iter().rev() {
-        let Some(rest) = left.checked_sub(file[2]) else { return Ok(None) };
+        let Some(rest) = left.checked_sub(file.size) else { return Ok(None) };
         left = rest;
         if known.len() >= ENTRIES_MAX {
             known.clear();
         }
-        known.insert(file);
-        if let Ok(object) = memory.read_vec(file[1], file[2] as usize) {
-            objects.push(object);
-        }
+        let object = match file.read(memory) {
+            Err(error) if error.is_silence() => return Ok(None),
+            object => object.ok(),
+        };
+        let content = object.as_ref().map(|object| hash(b"", object));
+        known.insert(file, ReadObject { descriptor, content, checked_at_ns: time_ns });
+        changes.new.extend(object.map(|object| (file, object)));
     }
     Ok(Some(head))
+}
+
+fn read_head(memory: &dyn TargetMemory, descriptor: u64) -> Result<ListHead, ReadError> {
+    let mut bytes = [0; 24];
+    memory.read(descriptor, &mut bytes)?;
+    let (action, relevant, entry) = (u64_at(&bytes, 0), u64_at(&bytes, 8), u64_at(&bytes, 16));
+    // Entries are freed and reused: a different file in the first entry shows that.
+    let none = ObjectFile { entry, address: 0, size: 0 };
+    let first = if entry == 0 { none } else { read_entry(memory, entry)?.0 };
+    Ok(ListHead { action, relevant, first })
+}
+
+/// An entry, and the address of the next.
+fn read_entry(memory: &dyn TargetMemory, entry: u64) -> Result<(ObjectFile, u64), ReadError> {
+    let mut bytes = [0; 32];
+    memory.read(entry, &mut bytes)?;
+    Ok((ObjectFile { entry, address: u64_at(&bytes, 16), size: u64_at(&bytes, 24) }, u64_at(&bytes, 0)))
 }
 
 #[cfg(test)]
@@ -353,15 +452,65 @@ pub(crate) mod tests {
         memory
     }
 
+    /// The new object files of a process, and the number of those that are gone.
+    fn changes(descriptors: &mut Descriptors, memory: &RecordedMemory) -> (Vec<Vec<u8>>, usize) {
+        let changes = descriptors.read_new(memory, 0);
+        (changes.new.into_iter().map(|(_, object)| object).collect(), changes.gone.len())
+    }
+
     #[test]
     fn each_object_is_read_once_oldest_first() {
         let mut descriptors = Descriptors::default();
         descriptors.add(0x1000);
-        let (one, two, three) = (b"one".as_slice(), b"two".as_slice(), b"three".as_slice());
-        assert_eq!(descriptors.read_new(&process(&[two, one])), [one, two]);
-        assert!(descriptors.read_new(&process(&[two, one])).is_empty());
+        let (one, two, three) = (b"one".to_vec(), b"two".to_vec(), b"three".to_vec());
+        let both = process(&[&two, &one]);
+        assert_eq!(changes(&mut descriptors, &both), (vec![one.clone(), two.clone()], 0));
+        assert_eq!(changes(&mut descriptors, &both), (vec![], 0));
         // Entries are freed and reused: another address or size means another file.
-        assert_eq!(descriptors.read_new(&process(&[three, two, one])), [one, three]);
+        let reused = process(&[&three, &two, &one]);
+        assert_eq!(changes(&mut descriptors, &reused), (vec![one, three], 1));
+    }
+
+    #[test]
+    fn an_object_that_left_the_list_is_gone() {
+        let mut descriptors = Descriptors::default();
+        descriptors.add(0x1000);
+        let all = process(&[b"one", b"two"]);
+        assert_eq!(changes(&mut descriptors, &all).0.len(), 2);
+        assert_eq!(
+            changes(&mut descriptors, &process(&[b"one"])),
+            (vec![], 0),
+            "the descriptor is as before"
+        );
+        // An entry in the middle is removed: the first stays, and the descriptor names the removed one.
+        let mut memory = process(&[b"one"]);
+        let first = 0x20_0000_u64;
+        let words = [2_u64 << 32 | 1, 0x30_0000, first];
+        memory.insert(0x1000, words.iter().flat_map(|word| word.to_le_bytes()).collect());
+        assert_eq!(changes(&mut descriptors, &memory), (vec![], 1));
+        // Registered again.
+        assert_eq!(changes(&mut descriptors, &all), (vec![b"two".to_vec()], 0));
+        // A list that cannot be read to its end says nothing of the others.
+        let mut memory = all.clone();
+        memory
+            .insert(first, [0x7000_u64, 0, first + 0x100, 3].iter().flat_map(|w| w.to_le_bytes()).collect());
+        memory.insert(0x1000, words.iter().flat_map(|word| word.to_le_bytes()).collect());
+        assert_eq!(changes(&mut descriptors, &memory), (vec![], 0));
+    }
+
+    #[test]
+    fn another_object_in_the_same_place_is_read_again() {
+        let mut descriptors = Descriptors::default();
+        descriptors.add(0x1000);
+        let memory = process(&[b"one"]);
+        let [(file, _)] = descriptors.read_new(&memory, 5).new[..] else { panic!("one object") };
+        assert!(!descriptors.is_due(file, 6) && descriptors.is_due(file, 5 + REREAD_INTERVAL_NS));
+        assert_eq!(descriptors.read_again(file, &memory, 9), Ok(Some(b"one".to_vec())));
+        assert_eq!(descriptors.read_again(file, &RecordedMemory::default(), 9), Ok(None));
+        let memory = process(&[b"two"]);
+        assert_eq!(descriptors.read_again(file, &memory, 9), Ok(None));
+        descriptors.forget(file);
+        assert_eq!(changes(&mut descriptors, &memory), (vec![b"two".to_vec()], 0));
     }
 
     #[test]
@@ -371,9 +520,9 @@ pub(crate) mod tests {
         let mut memory = process(&[b"one"]);
         let ring = [0x20_0000_u64, 0, 0x20_0100, 3];
         memory.insert(0x20_0000, ring.iter().flat_map(|word| word.to_le_bytes()).collect());
-        assert!(descriptors.read_new(&memory).len() <= ENTRIES_MAX);
+        assert_eq!(changes(&mut descriptors, &memory), (vec![b"one".to_vec()], 0));
         descriptors.add(0x7000);
-        assert!(descriptors.read_new(&memory).is_empty());
+        assert_eq!(changes(&mut descriptors, &memory), (vec![], 0));
     }
 
     proptest! {

@@ -8,13 +8,12 @@ mod dump;
 mod evidence;
 pub(crate) mod fixed_code;
 pub(crate) mod gdb;
+mod growing;
 mod names;
 mod perf_map;
+mod registered;
 mod table;
 
-use std::fs::File;
-use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +25,10 @@ use deepctx_address_space::{Avma, GONE_USER, NoSymbol, accountable_user, thread_
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
-use evidence::{Evidence, RefutedRanges};
+use evidence::RefutedRanges;
+use gdb::ObjectFile;
 pub use gdb::{Function, functions};
+use growing::GrowingFile;
 use names::{NameSource, Names};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
@@ -41,12 +42,6 @@ const RANGES_TOTAL_MAX: usize = 1 << 21;
 /// Time limit for reading names of a user's processes: samples of others wait for their names meanwhile.
 const READING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
-/// Most bytes read of one file in total.
-const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Most functions that one process registers for debuggers.
-const REGISTERED_MAX: usize = 1 << 17;
-/// Bytes per read.
-const READ_BYTES: usize = 1 << 20;
 /// Shortest time between two searches for files of a process that has none, after an address was not found.
 const SEARCH_INTERVAL_NS: u64 = 100_000_000;
 /// Time after which files are read even though addresses are found: code may have been replaced.
@@ -97,24 +92,18 @@ pub struct JitCounters {
     pub processes_dropped: u64,
 }
 
-/// A file that is read as it grows.
-#[derive(Debug)]
-struct GrowingFile {
-    file: File,
-    offset: u64,
-    /// Header of a jitdump; `None` for a perf map.
-    header: Option<DumpHeader>,
-    ended: bool,
-}
-
 #[derive(Debug, Default)]
 struct Process {
     table: Arc<CodeTable>,
     perf_map: Option<GrowingFile>,
+    /// When its path was last looked at.
+    perf_map_opened_at_ns: u64,
     dump: Option<GrowingFile>,
     descriptors: gdb::Descriptors,
     /// Functions registered for debuggers, in order.
     registered: Vec<JitSymbol>,
+    /// The object files of those that are still registered.
+    objects: FxHashMap<JitSymbol, ObjectFile>,
     /// Registered ranges that contain no such function.
     refuted: RefutedRanges,
     /// Opened with the first descriptor.
@@ -170,6 +159,7 @@ impl Jit {
         process.used_at_ns = process.used_at_ns.max(time_ns);
         let found = process.table.lookup(address.0, time_ns);
         let interval = match (found, process.has_source()) {
+            (Some(symbol), _) if process.is_doubtful(symbol, time_ns) => 0,
             (Some(_), _) => REREAD_INTERVAL_NS,
             (None, false) => SEARCH_INTERVAL_NS,
             // Each address is looked up once or a few times, and checking for additions takes a system call or two. The
@@ -178,7 +168,7 @@ impl Jit {
         };
         if process.read_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= interval) {
             process.read_at_ns = Some(time_ns);
-            self.read(pid);
+            self.read(pid, time_ns, address);
             let process = self.process(pid);
             return process.table.lookup(address.0, time_ns).ok_or(process.reason(address));
         }
@@ -245,7 +235,7 @@ impl Jit {
             let mut header = [0; dump::HEADER_BYTES];
             file.read_exact_at(&mut header, 0).ok()?;
             let header = parse_dump_header(&header)?;
-            Some(GrowingFile { file, offset: header.size.into(), header: Some(header), ended: false })
+            Some(GrowingFile::dump(file, header))
         });
         match opened {
             Some(dump) => self.process(pid).dump = Some(dump),
@@ -261,6 +251,8 @@ impl Jit {
         let forked = Process {
             table: Arc::clone(&process.table),
             registered: process.registered.clone(),
+            objects: process.objects.clone(),
+            descriptors: process.descriptors.clone(),
             user: process.user,
             ranges: process.table.len(),
             used_at_ns: process.used_at_ns,
@@ -333,143 +325,32 @@ impl Jit {
         }
     }
 
-    /// Reads additions to the files of a process.
-    fn read(&mut self, pid: u32) {
+    /// Reads additions to the files of a process, and checks what is known of an address.
+    fn read(&mut self, pid: u32, time_ns: u64, address: Avma) {
         let mut process = self.take_process(pid);
         let user = process.user();
         process.is_late = !self.accounts.allows(user, Instant::now());
         if !process.is_late {
             let began = thread_cpu_time();
-            self.read_sources(pid, &mut process);
+            self.check_registered(&mut process, time_ns, address);
+            self.read_sources(pid, time_ns, &mut process);
             // Waiting for memory of the process is charged by its reader.
             self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
         }
         self.processes.insert(pid, process);
     }
 
-    fn read_sources(&mut self, pid: u32, process: &mut Process) {
-        if process.perf_map.is_none() {
-            match perf_map::open(pid) {
-                Ok(file) => {
-                    process.perf_map = Some(GrowingFile { file, offset: 0, header: None, ended: false })
-                }
-                Err(NoSymbol::ModuleMissing | NoSymbol::ProcessGone) => {}
-                Err(_) => self.counters.refused += 1,
-            }
-        }
-        self.read_registered(pid, process);
+    fn read_sources(&mut self, pid: u32, time_ns: u64, process: &mut Process) {
+        self.open_perf_map(pid, time_ns, process);
+        self.read_registered(pid, time_ns, process);
         let (mut perf_map, mut dump) = (process.perf_map.take(), process.dump.take());
         for growing in [perf_map.as_mut(), dump.as_mut()].into_iter().flatten() {
             if self.read_growth(growing, process).is_err() {
-                growing.ended = true;
+                growing.end();
                 self.counters.refused += 1;
             }
         }
         (process.perf_map, process.dump) = (perf_map, dump);
-    }
-
-    /// Reads new registrations for debuggers.
-    fn read_registered(&mut self, pid: u32, process: &mut Process) {
-        if process.descriptors.is_empty() {
-            return;
-        }
-        if process.memory.is_none() {
-            process.memory = ProcessMemory::open(pid).ok();
-            self.counters.refused += u64::from(process.memory.is_none());
-        }
-        let Some(memory) = &process.memory else { return };
-        let objects = process.descriptors.read_new(memory);
-        let functions = objects.iter().flat_map(|object| evidence::functions(object, memory));
-        for (function, evidence) in functions.collect::<Vec<_>>() {
-            self.counters.entries += 1;
-            let range = function.address..function.address.saturating_add(function.size);
-            let is_confirmed = evidence == Evidence::Confirmed;
-            if evidence == Evidence::Refuted || !is_confirmed && self.has_confirmed(process, &range) {
-                self.counters.refuted += 1;
-                process.refuted.add(range);
-                continue;
-            }
-            let (code_hash, order) = (function.code_hash, process.registered.len());
-            let source = NameSource::Registered { code_hash, order, is_confirmed };
-            let symbol = match order < REGISTERED_MAX {
-                true => self.names.add(process.user(), function.name.into(), source),
-                false => None,
-            };
-            match symbol {
-                Some(symbol) => {
-                    process.registered.push(symbol);
-                    self.insert(process, function.address, function.size, 0, symbol);
-                }
-                None => self.leave_out(process),
-            }
-        }
-    }
-
-    /// Whether these addresses overlap code that memory has confirmed.
-    fn has_confirmed(&self, process: &Process, range: &Range<u64>) -> bool {
-        let is_confirmed = |symbol: JitSymbol| {
-            let entry = self.names.get(symbol);
-            entry.is_some_and(|e| matches!(e.source, NameSource::Registered { is_confirmed: true, .. }))
-        };
-        process.table.overlapped(range.start, range.end).any(is_confirmed)
-    }
-
-    fn read_growth(&mut self, growing: &mut GrowingFile, process: &mut Process) -> io::Result<()> {
-        let size = growing.file.metadata()?.len().min(FILE_BYTES_MAX);
-        if growing.header.is_none() && size < growing.offset {
-            // The file was rewritten: its earlier content no longer holds.
-            growing.offset = 0;
-            self.forget_perf_map(process);
-        }
-        let mut buffer = Vec::new();
-        while growing.offset < size && !growing.ended {
-            buffer.resize(READ_BYTES, 0);
-            let read = growing.file.read_at(&mut buffer, growing.offset)?;
-            buffer.truncate(read);
-            let before = growing.offset;
-            match growing.header {
-                None => {
-                    let map = parse_perf_map(&buffer);
-                    self.counters.malformed += map.malformed;
-                    growing.offset += map.consumed as u64;
-                    for entry in map.entries {
-                        self.add(process, 0, entry.begin, entry.size, &entry.name);
-                    }
-                }
-                Some(header) => {
-                    let records = parse_records(&buffer, header);
-                    self.counters.malformed += records.malformed;
-                    growing.offset = growing.offset.saturating_add(records.next);
-                    growing.ended = records.ended;
-                    for event in records.events {
-                        self.apply(process, event);
-                    }
-                }
-            }
-            if growing.offset == before {
-                // An incomplete line or record: the rest is not written yet. A full buffer without a line end stays
-                // incomplete.
-                growing.ended |= read == READ_BYTES;
-                self.counters.malformed += u64::from(growing.ended);
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Drops the names from a perf map. It has no times, unlike a jitdump; registered and cached functions have their
-    /// own names.
-    fn forget_perf_map(&mut self, process: &mut Process) {
-        let names = &self.names;
-        let is_of_map = |since_ns, symbol: JitSymbol| {
-            let source = names.get(symbol).map(|entry| entry.source);
-            since_ns == 0 && matches!(source, Some(NameSource::File))
-        };
-        let dropped =
-            Arc::make_mut(&mut process.table).retain(|since_ns, symbol| !is_of_map(since_ns, symbol));
-        process.ranges = process.ranges.saturating_sub(dropped);
-        self.range_shares.give(process.user(), dropped);
-        self.names.release(dropped);
     }
 
     fn apply(&mut self, process: &mut Process, event: DumpEvent) {
@@ -547,6 +428,16 @@ impl Process {
         self.perf_map.is_some() || self.dump.is_some() || !self.descriptors.is_empty()
     }
 
+    /// Whether it wrote a perf map. One of an earlier process with its number is none.
+    fn has_map(&self) -> bool {
+        self.perf_map.as_ref().is_some_and(|map| !map.is_leftover())
+    }
+
+    /// Whether a name is of an object file that was not compared with memory of late.
+    fn is_doubtful(&self, symbol: JitSymbol, time_ns: u64) -> bool {
+        self.objects.get(&symbol).is_some_and(|file| self.descriptors.is_due(*file, time_ns))
+    }
+
     fn user(&self) -> u32 {
         self.user.unwrap_or(GONE_USER)
     }
@@ -563,7 +454,11 @@ impl Process {
             NoSymbol::JitNoRoom
         } else if self.is_late {
             NoSymbol::JitLate
-        } else if self.perf_map.is_none() && self.dump.is_none() && self.table.is_empty() {
+        } else if !self.has_map()
+            && self.dump.is_none()
+            && self.table.is_empty()
+            && self.registered.is_empty()
+        {
             NoSymbol::JitWithoutMap
         } else {
             NoSymbol::JitNotCovered

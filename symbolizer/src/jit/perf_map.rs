@@ -1,13 +1,14 @@
 //! Perf maps: text files in which runtimes name the code that they generate (`/tmp/perf-PID.map`).
 //!
-//! Owns: which owner's file is accepted, and the parser, pure and restartable. Because: the file grows while it is
+//! Owns: which file is accepted, and the parser, pure and restartable. Because: the file grows while it is
 //! read, its last line may be incomplete, and other users could have planted it. Does not: read it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
-use deepctx_address_space::{NoSymbol, ProcessStatus, maps};
+use deepctx_address_space::{NoSymbol, ProcessStatus, maps, running_for};
 
 /// Longest name kept; generated names can contain whole type expressions.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
@@ -73,11 +74,28 @@ pub(super) fn truncated(name: &[u8]) -> Box<str> {
     String::from_utf8_lossy(name).into()
 }
 
+/// Slack when the time of a file is compared with the start of a process: it is of a coarse clock.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// The perf map of a process.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) file: File,
+    /// It was last changed before the process started: an earlier process with this number left it, as in a container
+    /// that is started again.
+    pub(super) is_leftover: bool,
+}
+
 /// Opens `/tmp/perf-PID.map` as the process sees it, with the pid in its own namespace. All users can write to
 /// `/tmp`: only a file of the process's own user, or of root, is accepted.
-pub(super) fn open(pid: u32) -> Result<File, NoSymbol> {
+pub(super) fn open(pid: u32) -> Result<Found, NoSymbol> {
     let status = ProcessStatus::read(pid).ok_or(NoSymbol::ProcessGone)?;
     let file = maps::open_below_root(pid, Path::new(&format!("/tmp/perf-{}.map", status.own_pid)))?;
-    let owner = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.uid();
-    if owner == status.user || owner == 0 { Ok(file) } else { Err(NoSymbol::PermissionDenied) }
+    let facts = file.metadata().map_err(|e| NoSymbol::from_io(&e))?;
+    if facts.uid() != status.user && facts.uid() != 0 {
+        return Err(NoSymbol::PermissionDenied);
+    }
+    let age = facts.modified().ok().and_then(|changed| changed.elapsed().ok());
+    let is_leftover = age.zip(running_for(pid)).is_some_and(|(age, running)| age > running + SLACK);
+    Ok(Found { file, is_leftover })
 }

@@ -1,8 +1,10 @@
 //! Tests with files as runtimes write them, and as an attacker could.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::sync::Mutex;
 
+use deepctx_address_space::running_for;
 use proptest::prelude::*;
 
 use super::*;
@@ -277,6 +279,105 @@ fn a_growing_map_is_read_from_where_it_ended() {
     assert_eq!(named(&mut jit, 20 * REREAD_INTERVAL_NS, 0x5008), Ok("registered".into()));
     std::fs::remove_file(&path).unwrap();
     assert_eq!(jit.lookup(u32::MAX, 0, Avma(0x1000)), Err(NoSymbol::JitWithoutMap));
+}
+
+#[test]
+fn a_map_that_was_rewritten_or_replaced_is_read_again() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let path = format!("/tmp/perf-{pid}.map");
+    let mut jit = Jit::new();
+    let mut check = |second: u64, address: u64, expect: Result<&str, NoSymbol>| {
+        let found = jit.lookup(pid, second * REREAD_INTERVAL_NS, Avma(address));
+        let found = found.map(|symbol| jit.name(symbol).unwrap().to_owned());
+        assert_eq!(found, expect.map(str::to_owned), "{address:#x} in second {second}");
+    };
+    std::fs::write(&path, "1000 10 first\n2000 10 second\n").unwrap();
+    check(0, 0x1008, Ok("first"));
+    // In the same file and longer: where reading ended, a line ends by chance.
+    std::fs::write(&path, "1000 10 third\n2000 10 fourth\n3000 10 fifth\n").unwrap();
+    check(10, 0x1008, Ok("third"));
+    check(10, 0x3008, Ok("fifth"));
+    // Within a line, of which the rest reads like one.
+    std::fs::write(&path, "1000 10 a name that is longer\n2000 10 b 3000 4000 5000\n6000 10 c\n").unwrap();
+    check(20, 0x1008, Ok("a name that is longer"));
+    check(20, 0x4008, Err(NoSymbol::JitNotCovered));
+    // As long as before.
+    std::fs::write(&path, "1000 10 a name as long as that\n2000 10 b3000 4000 5000\n6000 10 d\n").unwrap();
+    check(30, 0x6008, Ok("d"));
+    std::fs::remove_file(&path).unwrap();
+    // The process has these names even without a file.
+    check(40, 0x6008, Ok("d"));
+    std::fs::write(&path, "1000 10 sixth\n").unwrap();
+    check(50, 0x1008, Ok("sixth"));
+    check(50, 0x6008, Err(NoSymbol::JitNotCovered));
+    // Another link keeps the file before.
+    let backup = format!("{path}.old");
+    std::fs::rename(&path, &backup).unwrap();
+    std::fs::write(&path, "1000 10 seventh\n").unwrap();
+    check(60, 0x1008, Ok("seventh"));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&backup).unwrap();
+}
+
+#[test]
+fn lines_of_an_earlier_process_name_nothing() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let path = format!("/tmp/perf-{pid}.map");
+    let named = |jit: &mut Jit, second: u64, address| {
+        let found = jit.lookup(pid, second * REREAD_INTERVAL_NS, Avma(address));
+        found.map(|symbol| jit.name(symbol).unwrap().to_owned())
+    };
+    // Killed while it wrote a line, an hour before this process started.
+    std::fs::write(&path, "1000 10 earlier\n2000 1").unwrap();
+    let file = File::options().append(true).open(&path).unwrap();
+    let before = std::time::SystemTime::now() - running_for(pid).unwrap() - Duration::from_secs(3600);
+    file.set_modified(before).unwrap();
+    let mut jit = Jit::new();
+    assert_eq!(named(&mut jit, 0, 0x1008), Err(NoSymbol::JitWithoutMap));
+    // Appended, as CPython does.
+    (&file).write_all(b"3000 10 own\n").unwrap();
+    assert_eq!(named(&mut jit, 1, 0x3008), Ok("own".into()));
+    assert_eq!(named(&mut jit, 2, 0x1008), Err(NoSymbol::JitNotCovered));
+    assert_eq!(jit.counters().malformed, 0);
+    // Rewritten, as others do.
+    file.set_modified(before).unwrap();
+    let mut jit = Jit::new();
+    assert_eq!(named(&mut jit, 0, 0x3008), Err(NoSymbol::JitWithoutMap));
+    std::fs::write(&path, "4000 10 all of this is of the process itself\n").unwrap();
+    assert_eq!(named(&mut jit, 1, 0x4008), Ok("all of this is of the process itself".into()));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_function_that_was_unregistered_or_overwritten_loses_its_name() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let mut code = gdb::object_functions(gdb::tests::OBJECT)[0].code.to_vec();
+    let address = code.as_ptr() as u64;
+    let object = gdb::tests::object_at(address);
+    let entry = [0, 0, object.as_ptr() as u64, object.len() as u64];
+    let first = entry.as_ptr() as u64;
+    let mut descriptor = [1 << 32 | 1, first, first];
+    let mut jit = Jit::new();
+    jit.add_descriptor(pid, Avma(descriptor.as_ptr() as u64));
+    let named = |jit: &mut Jit, second: u64| {
+        let found = jit.lookup(pid, second * REREAD_INTERVAL_NS, Avma(address + 4));
+        found.map(|symbol| jit.name(symbol).unwrap().to_owned())
+    };
+    assert_eq!(named(&mut jit, 0), Ok("wrapped_add.1".into()));
+    // Another generator has this memory now, and nothing was unregistered.
+    std::hint::black_box(&mut code)[8] ^= 1;
+    assert_eq!(named(&mut jit, 10), Err(NoSymbol::JitRefuted));
+    std::hint::black_box(&mut code)[8] ^= 1;
+    jit.forget(pid);
+    jit.add_descriptor(pid, Avma(descriptor.as_ptr() as u64));
+    assert_eq!(named(&mut jit, 20), Ok("wrapped_add.1".into()));
+    *std::hint::black_box(&mut descriptor) = [2 << 32 | 1, first, 0];
+    assert_eq!(named(&mut jit, 30), Err(NoSymbol::JitNotCovered));
+    let process = &jit.processes[&pid];
+    assert!(process.objects.is_empty() && process.ranges == 0, "its room is free");
 }
 
 proptest! {
