@@ -8,17 +8,41 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 #: How a figure is known.
 BASES = ("measured", "bounded", "modelled")
 #: Units of a figure.
 UNITS = ("ns", "bytes", "count", "percent", "ratio")
+#: Kinds of a place.
+KINDS = ("line", "layer", "operator", "kernel", "instruction", "function", "process", "rank")
 
 
 def _check_number(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{what} must be a finite number, not {value!r}")
+
+
+def _check_count(what: str, value: object, bits: int = 64) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << bits:
+        raise ValueError(f"{what} must be a whole number of at most {bits} bits, not {value!r}")
+
+
+def _check_type(what: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{what} must be a `{kind.__name__}`, not {value!r}")
+
+
+def _check_each(what: str, values: object, kind: type) -> None:
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
+        raise ValueError(f"{what} must be a sequence of `{kind.__name__}`, not {values!r}")
+    for value in cast("Sequence[object]", values):
+        _check_type(f"each of {what}", value, kind)
+
+
+def _check_known(what: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -31,10 +55,17 @@ class Place:
     share_percent: float = 0.0
     #: Path of the source file with the line, or of the library; empty when unknown.
     at: str = ""
-    #: `line`, `layer`, `operator`, `kernel`, `instruction`, `function`, `process` or `rank`.
+    #: One of `KINDS`.
     kind: str = "function"
     #: Number of the calling context with the largest part: `Profile.node(context)`.
     context: int = 0
+
+    def __post_init__(self) -> None:
+        _check_type("name of a place", self.name, str)
+        _check_number(f"share_percent of place `{self.name}`", self.share_percent)
+        _check_type(f"at of place `{self.name}`", self.at, str)
+        _check_known(f"kind of place `{self.name}`", self.kind, KINDS)
+        _check_count(f"context of place `{self.name}`", self.context, 32)
 
 
 @dataclass(frozen=True)
@@ -53,10 +84,10 @@ class Figure:
     basis: str = "measured"
 
     def __post_init__(self) -> None:
+        _check_type("name of a figure", self.name, str)
         _check_number(f"figure `{self.name}`", self.value)
-        for what, value, known in (("unit", self.unit, UNITS), ("basis", self.basis, BASES)):
-            if value not in known:
-                raise ValueError(f"{what} of figure `{self.name}` must be one of {', '.join(known)}, not {value!r}")
+        _check_known(f"unit of figure `{self.name}`", self.unit, UNITS)
+        _check_known(f"basis of figure `{self.name}`", self.basis, BASES)
 
 
 @dataclass(frozen=True)
@@ -68,6 +99,7 @@ class Gain:
     at_most_percent: float | None = None
 
     def __post_init__(self) -> None:
+        _check_type("because", self.because, str)
         if self.at_most_percent is not None:
             _check_number("at_most_percent", self.at_most_percent)
             if not 0 <= self.at_most_percent <= 100:
@@ -112,7 +144,20 @@ class Finding:
     violations: int = 0
 
     def __post_init__(self) -> None:
+        for what in ("title", "rule", "metric", "advice"):
+            _check_type(what, getattr(self, what), str)
         _check_number("share_percent", self.share_percent)
+        _check_type("gain", self.gain, Gain)
+        if self.gain_of_capture_percent is not None:
+            _check_number("gain_of_capture_percent", self.gain_of_capture_percent)
+        _check_each("places", self.places, Place)
+        _check_each("evidence", self.evidence, Figure)
+        _check_type("parameters", self.parameters, Mapping)
+        for name, value in self.parameters.items():
+            _check_type("name of a parameter", name, str)
+            _check_number(f"parameter `{name}`", value)
+        for what in ("datapoints", "violations"):
+            _check_count(what, getattr(self, what))
 
     @property
     def weight_percent(self) -> float | None:

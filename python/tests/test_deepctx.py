@@ -235,6 +235,36 @@ def test_figures_are_finite_numbers(value):
         deepctx.Figure("f", value)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"datapoints": 1.0},
+        {"violations": -1},
+        {"violations": 1 << 64},
+        {"title": 7},
+        {"advice": None},
+        {"gain": 20.0},
+        {"gain_of_capture_percent": float("nan")},
+        {"parameters": {"most": float("inf")}},
+        {"parameters": {1: 1.0}},
+        {"places": "f"},
+        {"places": ["f"]},
+        {"evidence": [1.0]},
+    ],
+)
+def test_fields_of_a_finding_have_their_types(fields):
+    with pytest.raises(ValueError, match="must be a"):
+        deepctx.Finding(**{"title": "t", **fields})
+
+
+@pytest.mark.parametrize(
+    "fields", [{"name": 1}, {"share_percent": float("nan")}, {"kind": "file"}, {"context": -1}, {"context": 1 << 32}]
+)
+def test_fields_of_a_place_have_their_types(fields):
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        deepctx.Place(**{"name": "f", **fields})
+
+
 RULES = '''
 import os, sys, time, deepctx
 
@@ -362,6 +392,21 @@ def test_the_command_runs_rules_in_python_beside_its_own(tmp_path, folded):
     code, found, said = analyze(broken, folded)
     (check,) = [check for check in found["checks"] if check["rule"] == "broken"]
     assert code == 0 and check["outcome"] == "failed" and "ZeroDivisionError" in check["reason"], said
+    # A finding that the program cannot read costs its rule alone.
+    broken.write_text(
+        "import deepctx\n"
+        "class Odd(deepctx.Rule):\n"
+        "    name, title = 'odd', 'half a character'\n"
+        "    def check(self, profile):\n"
+        "        return [deepctx.Finding(chr(0xd800))]\n"
+        "class Next(deepctx.Rule):\n"
+        "    name, title = 'next', 'nothing'\n"
+        "    def check(self, profile):\n"
+        "        return []\n"
+    )
+    code, found, said = analyze(broken, folded)
+    outcomes = {check["rule"]: check["outcome"] for check in found["checks"]}
+    assert code == 0 and (outcomes["odd"], outcomes["next"]) == ("failed", "healthy"), said
     broken.write_text("1 / 0")
     code, found, said = analyze(broken, folded)
     assert code == 2 and found is None and "ZeroDivisionError" in said

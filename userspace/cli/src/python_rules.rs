@@ -86,7 +86,7 @@ fn answers(mut command: Command, file: &str, silence_max: Duration) -> Result<Ve
 
 fn read(runner: &mut Child, file: &str, silence_max: Duration) -> Result<Vec<ExternalRule>, Failure> {
     let lines = lines(runner).map_err(|error| Failure::io(file, &error))?;
-    let names = match next(&lines, silence_max) {
+    let names = match next(&lines, silence_max).and_then(|line| line) {
         Ok(Line::Rules { rules }) => rules,
         Ok(Line::Error { error }) => return Err(Failure::new(format_args!("{file}: {error}"))),
         Ok(Line::Report(_)) => {
@@ -105,8 +105,10 @@ fn read(runner: &mut Child, file: &str, silence_max: Duration) -> Result<Vec<Ext
             Some(why) => Err(String::clone(why)),
         };
         answers.push(match answer {
-            Ok(Line::Report(answer)) if answer.check.rule == *name => *answer,
-            Ok(_) => ExternalRule::failed(name, "the runner answered something else"),
+            Ok(Ok(Line::Report(answer))) if answer.check.rule == *name => *answer,
+            Ok(Ok(_)) => ExternalRule::failed(name, "the runner answered something else"),
+            // Of this rule alone: the runner goes on.
+            Ok(Err(why)) => ExternalRule::failed(name, &why),
             Err(why) => {
                 let failed = ExternalRule::failed(name, &why);
                 ended = Some(why);
@@ -117,12 +119,21 @@ fn read(runner: &mut Child, file: &str, silence_max: Duration) -> Result<Vec<Ext
     Ok(answers)
 }
 
-/// The next line, or why there is none.
-fn next(lines: &Receiver<String>, silence_max: Duration) -> Result<Line, String> {
+/// The next line, or why there is none; of a line that is not understood, why. Others may follow that one.
+fn next(lines: &Receiver<String>, silence_max: Duration) -> Result<Result<Line, String>, String> {
     match lines.recv_timeout(silence_max) {
-        Ok(line) => serde_json::from_str(&line).map_err(|error| format!("the runner's answer: {error}")),
+        Ok(line) => Ok(understood(&line).map_err(|error| format!("the runner's answer: {error}"))),
         Err(RecvTimeoutError::Timeout) => Err(format!("the runner said nothing for {silence_max:?}")),
         Err(RecvTimeoutError::Disconnected) => Err("the runner ended early".to_owned()),
+    }
+}
+
+/// The answer of a line. What is wrong with the result of a rule is said by its field.
+fn understood(line: &str) -> Result<Line, serde_json::Error> {
+    let answer: serde_json::Value = serde_json::from_str(line)?;
+    match answer.get("check") {
+        Some(_) => serde_json::from_value(answer).map(Line::Report),
+        None => serde_json::from_value(answer),
     }
 }
 
@@ -190,6 +201,11 @@ mod tests {
         check(
             &format!(r#"{names}; echo "$ANSWER""#),
             Ok(&["a: healthy", "b: failed (the runner answered something else)"]),
+        );
+        // An answer that is not understood costs its own rule.
+        check(
+            r#"echo '{"rules": ["b", "a"]}'; echo "$ANSWER" | sed 's/"a"/"b"/; s/ 3,/ -3,/'; echo "$ANSWER""#,
+            Ok(&["b: failed (the runner's answer: invalid value: integer `-3`, expected u64)", "a: healthy"]),
         );
     }
 
