@@ -111,8 +111,8 @@ pub enum CaptureError {
         /// The structure or field.
         field: &'static str,
     },
-    /// The kernel is older than the programs need, and refused them.
-    #[error("{source}")]
+    /// The kernel is older than the programs need, and refused them. What it said of them is the source.
+    #[error("this machine runs Linux {release}, and the kernel programs need {}", doctor::needed_kernel())]
     KernelTooOld {
         /// Its release.
         release: String,
@@ -174,11 +174,12 @@ impl CaptureError {
             Self::TooLittleAddressSpace { .. } => Some("raise `ulimit -v`".into()),
             Self::TooFewOpenFiles { .. } => Some(doctor::OPEN_FILES_HINT.into()),
             Self::NoBtf { .. } | Self::NoKernelField { .. } => Some(doctor::BTF_HINT.into()),
-            Self::KernelTooOld { .. } => Some(doctor::newer_kernel_hint()),
             Self::Load(LoadError::Kernel { source, .. }) if doctor::is_out_of_files(source) => {
                 Some(doctor::OPEN_FILES_HINT.into())
             }
-            Self::Verifier { .. } | Self::Load(_) => Some(doctor::DOCTOR_HINT.into()),
+            Self::KernelTooOld { .. } | Self::Verifier { .. } | Self::Load(_) => {
+                Some(doctor::DOCTOR_HINT.into())
+            }
             Self::Sampling { clock, frequency_hz, .. } => {
                 Some(doctor::perf_event_hint(*clock, *frequency_hz))
             }
@@ -211,7 +212,10 @@ impl CaptureError {
     /// The programs could not be loaded into the running kernel.
     pub(super) fn load(error: LoadError) -> Self {
         match doctor::kernel_too_old() {
-            Some(release) => Self::KernelTooOld { release, source: Box::new(error) },
+            Some(release) => {
+                tracing::debug!(%error, "the kernel refused the programs");
+                Self::KernelTooOld { release, source: Box::new(error) }
+            }
             None => error.into(),
         }
     }
@@ -321,6 +325,28 @@ mod tests {
         let error = CaptureError::from(refused(&["libbpf: elf: nothing", line, "R1 invalid mem access"]));
         assert!(matches!(&error, CaptureError::Verifier { program, .. } if program == "sample"), "{error:?}");
         assert!(error.to_string().contains("R1 invalid mem access") && error.source().is_some(), "{error}");
+    }
+
+    #[test]
+    fn an_old_kernel_is_one_sentence_with_both_versions() {
+        let log = ["libbpf: prog 'sample': BPF program load failed", "R1 invalid mem access"];
+        let source = Box::new(refused(&log));
+        let error = CaptureError::KernelTooOld { release: "5.10.0-30-amd64".into(), source };
+        let said =
+            "this machine runs Linux 5.10.0-30-amd64, and the kernel programs need Linux 5.15 or newer";
+        assert_eq!(error.to_string(), said);
+        assert!(
+            error.hint().is_some() && error.source().unwrap().to_string().contains("R1 invalid"),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_types_is_one_sentence() {
+        let error =
+            CaptureError::from(OffsetsError::NoBtf(io::Error::from_raw_os_error(libc::ENOENT).into()));
+        assert_eq!(error.to_string(), "the kernel offers no type information (/sys/kernel/btf/vmlinux)");
+        assert_eq!(error.hint().as_deref(), Some(doctor::BTF_HINT));
     }
 
     #[test]

@@ -295,10 +295,15 @@ pub(super) fn is_out_of_files(error: &impl fmt::Display) -> bool {
     format!("{error:#}").contains(&format!("(os error {})", Errno::MFILE.raw_os_error()))
 }
 
-/// Advice for a kernel that is too old.
-pub(super) fn newer_kernel_hint() -> String {
+/// The kernels that the programs run on.
+pub(super) fn needed_kernel() -> String {
     let (major, minor) = KERNEL_MIN;
-    format!("use Linux {major}.{minor} or newer")
+    format!("Linux {major}.{minor} or newer")
+}
+
+/// Advice for a kernel that is too old.
+fn newer_kernel_hint() -> String {
+    format!("use {}", needed_kernel())
 }
 
 /// The release of the running kernel, if it is older than the programs need.
