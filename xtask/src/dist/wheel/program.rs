@@ -43,16 +43,26 @@ def program() -> Path:
 
 const MAIN: &str = r#""""`python -m deepctx_bpf` is the program itself."""
 
+import errno
 import os
+import platform
 import sys
 
 from deepctx_bpf import program
 
+path = None
 try:
     path = str(program())
-except FileNotFoundError as error:
-    sys.exit(f"error: {error}")
-os.execv(path, [path, *sys.argv[1:]])
+    os.execv(path, [path, *sys.argv[1:]])
+except OSError as error:
+    if path is None:
+        sys.exit(f"error: {error}")
+    why = {
+        errno.ENOEXEC: f"it is for another machine than this one ({platform.machine()}): install the wheel for this one",
+        errno.ENOENT: "its loader is missing, as where the C library is musl: take the archive for musl",
+        errno.EACCES: "its file system is mounted with noexec, or its mode was changed: install it elsewhere",
+    }.get(error.errno, os.strerror(error.errno))
+    sys.exit(f"error: {path} cannot be started: {why}")
 "#;
 
 /// Packs the tree.
@@ -78,4 +88,40 @@ pub(in super::super) fn make(tree: &Tree, needs: &Needs, parts: &Path, output: &
     fs::rename(data.join("data").join(PROGRAM), scripts.join(NAME))?;
     fs::remove_dir(data.join("data/bin"))?;
     pack(&folder, &about, tree, output)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_cannot_start_is_one_sentence() -> Result<()> {
+        let folder = std::env::temp_dir().join(format!("deepctx-wheel-{}", std::process::id()));
+        let program = folder.join("bin").join(NAME);
+        put(&folder.join(MODULE).join("__init__.py"), INIT)?;
+        put(&folder.join(MODULE).join("__main__.py"), MAIN)?;
+        let check = |content: &str, mode: u32, expect: &str| -> Result<()> {
+            put(&program, content)?;
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode))?;
+            let mut python = Command::new("python3");
+            python.args(["-m", MODULE, "--version"]).env("PYTHONPATH", &folder);
+            let ended = python.env("PYTHONDONTWRITEBYTECODE", "1").output()?;
+            let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+            assert!(said.contains(expect) && said.lines().count() == 1, "{said}");
+            Ok(())
+        };
+        check("#!/bin/sh\necho deepctx-bpf $1\n", 0o755, "deepctx-bpf --version")?;
+        check("\x7fELF of another machine", 0o755, "it is for another machine than this one")?;
+        check("#!/no/loader\n", 0o755, "its loader is missing")?;
+        check("#!/bin/sh\n", 0o644, "is mounted with noexec")?;
+        fs::remove_file(&program)?;
+        let mut python = Command::new("python3");
+        let ended = python.args(["-m", MODULE]).env("PYTHONPATH", &folder).output()?;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(said.contains("install the package again") && said.lines().count() == 1, "{said}");
+        Ok(fs::remove_dir_all(&folder)?)
+    }
 }
