@@ -28,8 +28,12 @@ from pathlib import Path
 
 def program() -> Path:
     """The program that this package installed."""
-    for scheme in (None, "posix_user", "posix_local", "posix_prefix"):
-        folder = sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
+    folders = [sysconfig.get_path("scripts")]
+    # `posix_local` is Debian's own.
+    known = sysconfig.get_scheme_names()
+    schemes = [scheme for scheme in ("posix_user", "posix_local", "posix_prefix") if scheme in known]
+    folders += [sysconfig.get_path("scripts", scheme) for scheme in schemes]
+    for folder in folders:
         found = Path(folder, "deepctx-bpf")
         if found.is_file():
             return found
