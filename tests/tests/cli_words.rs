@@ -10,6 +10,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use cli_support::terminal::in_a_terminal;
 use cli_support::{expect_code, program, run, stderr, stdout};
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::Time;
@@ -444,6 +445,32 @@ fn two_profiles_are_compared() {
     assert_eq!(json["options"], serde_json::json!([]));
     assert!(expect_code(0, &["diff", text(&before), text(&after), "--format", "svg"]).contains("<svg"));
     assert!(expect_code(0, &["diff", text(&before), text(&before)]).contains("nothing differs"));
+}
+
+#[test]
+fn texts_for_a_terminal_are_in_its_locale() {
+    let folder = tempfile::tempdir().unwrap();
+    let [before, after] = ["before", "after"].map(|name| folder.path().join(format!("{name}.folded")));
+    fs::write(&before, "main;rest 30\n").unwrap();
+    fs::write(&after, "main;größe 50\nmain;rest 30\n").unwrap();
+    let (before, after) = (text(&before), text(&after));
+    for command in [&["report", after][..], &["diff", before, after]] {
+        let shown = |locale: &str| {
+            let mut program = program();
+            program.args(command).env("LC_ALL", locale);
+            let ended = in_a_terminal(&program, "no such text");
+            assert_eq!(ended.code, 0, "{}", ended.drawn);
+            ended.drawn
+        };
+        assert!(shown("C.UTF-8").contains("größe"), "{command:?}");
+        let said = shown("C");
+        assert!(said.is_ascii() && said.contains("gr??e"), "{said}");
+        assert!(expect_code(0, command).contains("größe"), "a pipe has UTF-8 in any locale");
+    }
+    let mut none = program();
+    none.args(["report", "/größe"]).env("LC_ALL", "C");
+    let ended = in_a_terminal(&none, "no such text");
+    assert!(ended.code == 2 && ended.drawn.is_ascii() && ended.drawn.contains("/gr??e"), "{ended:?}");
 }
 
 #[test]

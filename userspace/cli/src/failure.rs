@@ -12,6 +12,8 @@ use deepctx_capture::doctor;
 use deepctx_storage::OpenError;
 use deepctx_storage::store::StoreError;
 
+use super::ascii;
+
 /// How a command ended that could run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
@@ -87,7 +89,8 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         // Standard error may be closed as well.
-        let _ = io::Write::write_all(&mut io::stderr().lock(), format!("{self}\n").as_bytes());
+        let text = format!("{self}\n");
+        let _ = io::Write::write_all(&mut io::stderr().lock(), ascii::shown(&text, &io::stderr()).as_bytes());
         ExitCode::from(COULD_NOT_RUN)
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 mod analyze;
+mod ascii;
 mod capture_args;
 mod collector;
 mod command;
@@ -119,7 +120,15 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
     command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(
         |error| {
             // Help and version are successful output; a closed pipe is no failure.
-            let _ = error.print();
+            if ascii::is_needed(&std::io::stdout()) || ascii::is_needed(&std::io::stderr()) {
+                let text = error.render().to_string();
+                let _ = match error.use_stderr() {
+                    true => std::io::stderr().write_all(ascii::shown(&text, &std::io::stderr()).as_bytes()),
+                    false => std::io::stdout().write_all(ascii::shown(&text, &std::io::stdout()).as_bytes()),
+                };
+            } else {
+                let _ = error.print();
+            }
             if let Some(hint) = familiar::hint(&error) {
                 let _ = writeln!(std::io::stderr(), "hint: {hint}");
             }

@@ -1,7 +1,7 @@
 //! Output: files that appear complete, or not at all.
 //!
-//! Owns: standard output, and writing a file under a temporary name until it is complete. Because: a script that
-//! finds `run.svg` must be able to use it. Does not: know any format.
+//! Owns: standard output, in signs that its terminal can show, and writing a file under a temporary name until it is
+//! complete. Because: a script that finds `run.svg` must be able to use it. Does not: know any format.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use deepctx_storage::folder::{Folder, OverwritePolicy};
 
+use super::ascii::{self, Ascii};
 use super::failure::Failure;
 use super::options::OutputArgs;
 
@@ -27,9 +28,11 @@ pub(crate) fn write(
 ) -> Result<(), Failure> {
     if path == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());
-        return body(&mut out)
-            .and_then(|()| out.flush())
-            .map_err(|error| Failure::io("standard output", &error));
+        let written = match ascii::is_needed(&io::stdout()) {
+            true => body(&mut Ascii::new(&mut out)),
+            false => body(&mut out),
+        };
+        return written.and_then(|()| out.flush()).map_err(|error| Failure::io("standard output", &error));
     }
     let failure = |error: io::Error| failed(path, &error);
     if is_device(path) {
