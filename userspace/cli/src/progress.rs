@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use deepctx_common::memory::MemoryUse;
 use deepctx_profile::units::{Bytes, Nanos};
 
+use super::ascii;
 use super::duration::clock;
 use deepctx_session::Status;
 
@@ -84,7 +85,11 @@ impl Progress {
         if now < self.next || self.form == Form::Quiet {
             return;
         }
-        let text = line(self.elapsed(), status);
+        let columns = match self.form {
+            Form::Line => columns(),
+            Form::Lines | Form::Quiet => usize::MAX,
+        };
+        let text = line(self.elapsed(), status, columns);
         self.next = now + if self.form == Form::Line { DRAW_INTERVAL } else { LINE_INTERVAL };
         // Errors are ignored: progress output is not essential.
         let _ = match self.form {
@@ -108,7 +113,7 @@ impl Progress {
     pub(crate) fn say(&mut self, text: &str) {
         self.clear();
         let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _ = writeln!(io::stderr().lock(), "{clean}");
+        let _ = writeln!(io::stderr().lock(), "{}", ascii::shown(&clean, &io::stderr()));
     }
 
     /// Clears the line.
@@ -120,22 +125,36 @@ impl Progress {
     }
 }
 
-/// Text of the progress line.
-pub(crate) fn line(elapsed: Duration, status: &Status) -> String {
+/// Columns of the terminal on standard error that the line may take. The last one stays free: some terminals wrap once
+/// it is written. A line that wraps cannot be redrawn in place.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    // A serial console states none.
+    size.ok().map_or(0, |size| usize::from(size.ws_col)).checked_sub(1).unwrap_or(79)
+}
+
+/// Text of the progress line. If it is too long for so many columns, it lacks what matters least.
+fn line(elapsed: Duration, status: &Status, columns: usize) -> String {
     // Most programs launch nothing.
-    let launches = match status.launches {
-        0 => String::new(),
-        _ => format!("  {:.0} launches/s", status.launches_per_second),
-    };
-    format!(
-        "{}  {:.0} samples/s{launches}  {} samples  {} records lost  own {:.1} % CPU, {}",
-        clock(elapsed),
-        status.samples_per_second,
-        status.samples,
-        status.lost,
-        status.own_cpu_share * 100.0,
-        Bytes(status.own_memory_bytes),
-    )
+    let launches = (status.launches > 0).then(|| format!("{:.0} launches/s", status.launches_per_second));
+    let own = format!("own {:.1} % CPU, {}", status.own_cpu_share * 100.0, Bytes(status.own_memory_bytes));
+    // In the order of the line, with their importance: what is lost comes before what it costs.
+    let mut parts = vec![
+        (0, clock(elapsed)),
+        (1, format!("{:.0} samples/s", status.samples_per_second)),
+        (4, launches.unwrap_or_default()),
+        (5, format!("{} samples", status.samples)),
+        (2, format!("{} records lost", status.lost)),
+        (3, own),
+    ];
+    parts.retain(|(_, part)| !part.is_empty());
+    let text = |parts: &[(u8, String)]| parts.iter().map(|(_, part)| &**part).collect::<Vec<_>>().join("  ");
+    while text(&parts).len() > columns
+        && let Some(least) = parts.iter().map(|(importance, _)| *importance).max().filter(|least| *least > 0)
+    {
+        parts.retain(|(importance, _)| *importance != least);
+    }
+    text(&parts).chars().take(columns).collect()
 }
 
 /// The profiler's memory by owner, as lines. Small owners share one line, so that the lines add up.
@@ -179,13 +198,26 @@ mod tests {
             own_memory_bytes: 84 << 20,
             ..Status::default()
         };
-        let text = line(Duration::from_secs(70), &status);
-        assert_eq!(text, "1:10  99 samples/s  6930 samples  3 records lost  own 0.4 % CPU, 84.0 MiB");
-        let status = Status { launches: 20_000, launches_per_second: 9_800.4, ..status };
-        let text = line(Duration::from_secs(70), &status);
-        assert_eq!(
-            text,
-            "1:10  99 samples/s  9800 launches/s  6930 samples  3 records lost  own 0.4 % CPU, 84.0 MiB"
+        let check = |status: &Status, columns: usize, expect: &str| {
+            let text = line(Duration::from_secs(70), status, columns);
+            assert_eq!(text, expect, "{columns} columns");
+        };
+        check(
+            &status,
+            usize::MAX,
+            "1:10  99 samples/s  6930 samples  3 records lost  own 0.4 % CPU, 84.0 MiB",
         );
+        let status = Status { launches: 20_000, launches_per_second: 9_800.4, ..status };
+        let all =
+            "1:10  99 samples/s  9800 launches/s  6930 samples  3 records lost  own 0.4 % CPU, 84.0 MiB";
+        check(&status, usize::MAX, all);
+        check(&status, all.len(), all);
+        // What does not fit is left out, the number of samples first.
+        let of_80 = "1:10  99 samples/s  9800 launches/s  3 records lost  own 0.4 % CPU, 84.0 MiB";
+        check(&status, 79, of_80);
+        check(&status, 70, "1:10  99 samples/s  3 records lost  own 0.4 % CPU, 84.0 MiB");
+        check(&status, 39, "1:10  99 samples/s  3 records lost");
+        check(&status, 20, "1:10  99 samples/s");
+        check(&status, 3, "1:1");
     }
 }
