@@ -178,6 +178,15 @@ impl Symbolizer {
         self.defective.retain(|pid| spaces.is_known(*pid));
     }
 
+    /// Reads again what processes say of their generated code; to be called about every second. Returns those in which
+    /// code has another name now, or none.
+    pub fn recheck_generated(&mut self, time_ns: u64) -> Vec<u32> {
+        let mut renamed = self.jit.pids();
+        renamed
+            .retain(|pid| self.fenced(*pid, (), |this| Ok(this.jit.recheck(*pid, time_ns))).unwrap_or(true));
+        renamed
+    }
+
     /// Releases unused memory; to be called about every second. True when the caller should ask the allocator to
     /// return free memory to the system (`malloc_trim`).
     pub fn trim(&mut self) -> bool {

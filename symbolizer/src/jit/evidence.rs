@@ -57,16 +57,17 @@ pub(super) fn functions(object: &[u8], memory: &dyn TargetMemory) -> Vec<(Functi
     object_functions(object).iter().map(with_evidence).collect()
 }
 
-/// Whether memory holds something else than the function of an object file at an address, as far as it can be read.
-pub(super) fn is_refuted_at(object: &[u8], address: u64, memory: &dyn TargetMemory) -> bool {
-    let functions = object_functions(object);
-    let Some(function) = functions.iter().find(|function| function.range().contains(&address)) else {
-        return true;
+/// Addresses of the functions of an object file that memory holds no longer, as far as it can be read.
+pub(super) fn refuted(object: &[u8], memory: &dyn TargetMemory) -> Vec<u64> {
+    let is_refuted = |function: &&ObjectFunction<'_>| {
+        fixed_code(object, function).is_some_and(|code| {
+            match memory.read_vec(function.address(), code.len()) {
+                Ok(bytes) => !code.matches(&bytes),
+                Err(error) => error == ReadError::Unmapped,
+            }
+        })
     };
-    fixed_code(object, function).is_some_and(|code| match memory.read_vec(function.address(), code.len()) {
-        Ok(bytes) => !code.matches(&bytes),
-        Err(error) => error == ReadError::Unmapped,
-    })
+    object_functions(object).iter().filter(is_refuted).map(ObjectFunction::address).collect()
 }
 
 /// The code of a function, if it is enough to prove something.

@@ -15,7 +15,7 @@ use std::ops::Range;
 use deepctx_address_space::elf::{u16_at, u32_at, u64_at};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use super::REREAD_INTERVAL_NS;
+use super::{REREAD_INTERVAL, ReadTime};
 use crate::memory::{ReadError, TargetMemory};
 
 /// Name and size of the variable.
@@ -83,11 +83,6 @@ impl ObjectFunction<'_> {
     /// Stated address: of a relocated file in memory, the address in the process.
     pub(super) const fn address(&self) -> u64 {
         self.address
-    }
-
-    /// Addresses in the process.
-    pub(super) const fn range(&self) -> Range<u64> {
-        self.address..self.address + self.size
     }
 }
 
@@ -231,7 +226,7 @@ struct ReadObject {
     descriptor: u64,
     /// Hash of its bytes: another file may be registered in its place. `None` if it could not be read.
     content: Option<u64>,
-    checked_at_ns: u64,
+    checked_at: ReadTime,
 }
 
 /// What a runtime did since its lists were read before.
@@ -280,22 +275,29 @@ impl Descriptors {
     }
 
     /// What changed since the last call.
-    pub(super) fn read_new(&mut self, memory: &dyn TargetMemory, time_ns: u64) -> Changes {
+    pub(super) fn read_new(&mut self, memory: &dyn TargetMemory, now: ReadTime) -> Changes {
         let mut changes = Changes::default();
         for (descriptor, head) in self.addresses.iter().zip(&mut self.heads) {
             let known = &mut self.known;
             // A list that changes while it is read is read again by the next scan.
-            if let Ok(now) = read_list(memory, *descriptor, time_ns, *head, known, &mut changes) {
-                *head = now;
+            if let Ok(read) = read_list(memory, *descriptor, now, *head, known, &mut changes) {
+                *head = read;
             }
         }
         changes
     }
 
     /// Whether a file is to be compared with memory again.
-    pub(super) fn is_due(&self, file: ObjectFile, time_ns: u64) -> bool {
-        let elapsed = |known: &ReadObject| time_ns.saturating_sub(known.checked_at_ns) >= REREAD_INTERVAL_NS;
-        self.known.get(&file).is_some_and(elapsed)
+    pub(super) fn is_due(&self, file: ObjectFile, now: ReadTime) -> bool {
+        self.known.get(&file).is_some_and(|known| known.checked_at.is_before(now, REREAD_INTERVAL))
+    }
+
+    /// Files that are to be compared again: at most so many, those first that were not for the longest time.
+    pub(super) fn due(&self, now: ReadTime, most: usize) -> Vec<ObjectFile> {
+        let due = self.known.iter().filter(|(_, known)| known.checked_at.is_before(now, REREAD_INTERVAL));
+        let mut due: Vec<_> = due.map(|(file, known)| (known.checked_at.instant(), *file)).collect();
+        due.sort_unstable_by_key(|(at, _)| *at);
+        due.into_iter().take(most).map(|(_, file)| file).collect()
     }
 
     /// The bytes of a known file, if they are still in memory; an error if that cannot be known.
@@ -303,10 +305,10 @@ impl Descriptors {
         &mut self,
         file: ObjectFile,
         memory: &dyn TargetMemory,
-        time_ns: u64,
+        now: ReadTime,
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let Some(known) = self.known.get_mut(&file) else { return Ok(None) };
-        known.checked_at_ns = time_ns;
+        known.checked_at = now;
         match file.read(memory) {
             Ok(object) => Ok(Some(object).filter(|object| known.content == Some(hash(b"", object)))),
             Err(ReadError::Unmapped) => Ok(None),
@@ -325,7 +327,7 @@ impl Descriptors {
 fn read_list(
     memory: &dyn TargetMemory,
     descriptor: u64,
-    time_ns: u64,
+    now: ReadTime,
     head_before: Option<ListHead>,
     known: &mut FxHashMap<ObjectFile, ReadObject>,
     changes: &mut Changes,
@@ -367,7 +369,7 @@ fn read_list(
             object => object.ok(),
         };
         let content = object.as_ref().map(|object| hash(b"", object));
-        known.insert(file, ReadObject { descriptor, content, checked_at_ns: time_ns });
+        known.insert(file, ReadObject { descriptor, content, checked_at: now });
         changes.new.extend(object.map(|object| (file, object)));
     }
     Ok(Some(head))
@@ -454,7 +456,7 @@ pub(crate) mod tests {
 
     /// The new object files of a process, and the number of those that are gone.
     fn changes(descriptors: &mut Descriptors, memory: &RecordedMemory) -> (Vec<Vec<u8>>, usize) {
-        let changes = descriptors.read_new(memory, 0);
+        let changes = descriptors.read_new(memory, ReadTime::now(0));
         (changes.new.into_iter().map(|(_, object)| object).collect(), changes.gone.len())
     }
 
@@ -502,13 +504,13 @@ pub(crate) mod tests {
     fn another_object_in_the_same_place_is_read_again() {
         let mut descriptors = Descriptors::default();
         descriptors.add(0x1000);
-        let memory = process(&[b"one"]);
-        let [(file, _)] = descriptors.read_new(&memory, 5).new[..] else { panic!("one object") };
-        assert!(!descriptors.is_due(file, 6) && descriptors.is_due(file, 5 + REREAD_INTERVAL_NS));
-        assert_eq!(descriptors.read_again(file, &memory, 9), Ok(Some(b"one".to_vec())));
-        assert_eq!(descriptors.read_again(file, &RecordedMemory::default(), 9), Ok(None));
+        let (memory, at) = (process(&[b"one"]), ReadTime::now(5));
+        let [(file, _)] = descriptors.read_new(&memory, at).new[..] else { panic!("one object") };
+        assert!(!descriptors.is_due(file, at) && descriptors.is_due(file, ReadTime::now(1_000_000_005)));
+        assert_eq!(descriptors.read_again(file, &memory, at), Ok(Some(b"one".to_vec())));
+        assert_eq!(descriptors.read_again(file, &RecordedMemory::default(), at), Ok(None));
         let memory = process(&[b"two"]);
-        assert_eq!(descriptors.read_again(file, &memory, 9), Ok(None));
+        assert_eq!(descriptors.read_again(file, &memory, at), Ok(None));
         descriptors.forget(file);
         assert_eq!(changes(&mut descriptors, &memory), (vec![b"two".to_vec()], 0));
     }

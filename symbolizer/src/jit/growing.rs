@@ -8,18 +8,19 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use deepctx_address_space::NoSymbol;
 
 use super::names::NameSource;
-use super::{
-    DumpHeader, Jit, JitSymbol, Process, REREAD_INTERVAL_NS, parse_perf_map, parse_records, perf_map,
-};
+use super::{DumpHeader, Jit, JitSymbol, Process, ReadTime, parse_perf_map, parse_records, perf_map};
 
 /// Most bytes read of one file in total.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
+/// Shortest time between two looks at the path of a perf map that is open.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(10);
 /// Bytes before the place where reading goes on that must be those read before. A line that is longer or shorter than
 /// before moves all that follow, so they differ when an earlier part was rewritten.
 const COMPARED_BYTES: usize = 4096;
@@ -136,13 +137,13 @@ impl GrowingFile {
 impl Jit {
     /// Opens the perf map of a process, again if its path leads to another file by now: the names of the one before may
     /// be of code that is gone.
-    pub(super) fn open_perf_map(&mut self, pid: u32, time_ns: u64, process: &mut Process) {
-        let elapsed_ns = time_ns.saturating_sub(process.perf_map_opened_at_ns);
-        let is_due = |map: &GrowingFile| elapsed_ns >= REREAD_INTERVAL_NS || map.is_deleted();
+    pub(super) fn open_perf_map(&mut self, pid: u32, now: ReadTime, process: &mut Process) {
+        let is_late = process.perf_map_opened_at.is_none_or(|at| at.is_before(now, REOPEN_INTERVAL));
+        let is_due = |map: &GrowingFile| is_late || map.is_deleted();
         if !process.perf_map.as_ref().is_none_or(is_due) {
             return;
         }
-        process.perf_map_opened_at_ns = time_ns;
+        process.perf_map_opened_at = Some(now);
         let found = perf_map::open(pid).and_then(|found| {
             if process.perf_map.as_ref().is_some_and(|map| map.is(&found.file)) {
                 return Ok(None);
@@ -232,6 +233,7 @@ impl Jit {
 
     /// Gives back the room of ranges that were dropped.
     pub(super) fn release_ranges(&mut self, process: &mut Process, dropped: usize) {
+        process.is_renamed |= dropped > 0;
         process.ranges = process.ranges.saturating_sub(dropped);
         self.range_shares.give(process.user(), dropped);
         self.names.release(dropped);

@@ -11,6 +11,7 @@ pub(crate) mod gdb;
 mod growing;
 mod names;
 mod perf_map;
+mod read_time;
 mod registered;
 mod table;
 
@@ -31,6 +32,7 @@ pub use gdb::{Function, functions};
 use growing::GrowingFile;
 use names::{NameSource, Names};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
+use read_time::ReadTime;
 use table::CodeTable;
 
 use crate::memory::ProcessMemory;
@@ -43,9 +45,9 @@ const RANGES_TOTAL_MAX: usize = 1 << 21;
 const READING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
 /// Shortest time between two searches for files of a process that has none, after an address was not found.
-const SEARCH_INTERVAL_NS: u64 = 100_000_000;
+const SEARCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after which files are read even though addresses are found: code may have been replaced.
-const REREAD_INTERVAL_NS: u64 = 1_000_000_000;
+const REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A name of generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,7 +99,7 @@ struct Process {
     table: Arc<CodeTable>,
     perf_map: Option<GrowingFile>,
     /// When its path was last looked at.
-    perf_map_opened_at_ns: u64,
+    perf_map_opened_at: Option<ReadTime>,
     dump: Option<GrowingFile>,
     descriptors: gdb::Descriptors,
     /// Functions registered for debuggers, in order.
@@ -114,9 +116,11 @@ struct Process {
     ranges: usize,
     /// Something was left out because of the user's share.
     has_left_out: bool,
+    /// Code that had a name has another one now, or none.
+    is_renamed: bool,
     /// Its sources were not read, because reading the user's sources took too long.
     is_late: bool,
-    read_at_ns: Option<u64>,
+    read_at: Option<ReadTime>,
     used_at_ns: u64,
 }
 
@@ -149,26 +153,27 @@ impl Jit {
     }
 
     /// The name of the code at an address at the time of a sample. If the address is not found, reads what was added
-    /// to the process's files; searches for files at most ten times a second by the clock of the samples.
+    /// to the process's files; searches for files at most ten times a second.
     ///
     /// # Errors
     /// [`NoSymbol::JitWithoutMap`], [`NoSymbol::JitNotCovered`], [`NoSymbol::JitRefuted`],
     /// [`NoSymbol::JitNoRoom`] or [`NoSymbol::JitLate`].
     pub fn lookup(&mut self, pid: u32, time_ns: u64, address: Avma) -> Result<JitSymbol, NoSymbol> {
+        let now = ReadTime::now(time_ns);
         let process = self.process(pid);
         process.used_at_ns = process.used_at_ns.max(time_ns);
         let found = process.table.lookup(address.0, time_ns);
         let interval = match (found, process.has_source()) {
-            (Some(symbol), _) if process.is_doubtful(symbol, time_ns) => 0,
-            (Some(_), _) => REREAD_INTERVAL_NS,
-            (None, false) => SEARCH_INTERVAL_NS,
+            (Some(symbol), _) if process.is_doubtful(symbol, now) => Duration::ZERO,
+            (Some(_), _) => REREAD_INTERVAL,
+            (None, false) => SEARCH_INTERVAL,
             // Each address is looked up once or a few times, and checking for additions takes a system call or two. The
             // time of a lookup may be long ago: when the process got these mappings.
-            (None, true) => 0,
+            (None, true) => Duration::ZERO,
         };
-        if process.read_at_ns.is_none_or(|at| time_ns.saturating_sub(at) >= interval) {
-            process.read_at_ns = Some(time_ns);
-            self.read(pid, time_ns, address);
+        if process.read_at.is_none_or(|at| at.is_before(now, interval)) {
+            process.read_at = Some(now);
+            self.read(pid, now, address);
             let process = self.process(pid);
             return process.table.lookup(address.0, time_ns).ok_or(process.reason(address));
         }
@@ -222,7 +227,7 @@ impl Jit {
     pub fn add_descriptor(&mut self, pid: u32, address: Avma) {
         let process = self.process(pid);
         process.descriptors.add(address.0);
-        process.read_at_ns = None;
+        process.read_at = None;
     }
 
     /// Opens the jitdump file among the mappings of a process, if there is one.
@@ -326,23 +331,51 @@ impl Jit {
     }
 
     /// Reads additions to the files of a process, and checks what is known of an address.
-    fn read(&mut self, pid: u32, time_ns: u64, address: Avma) {
+    fn read(&mut self, pid: u32, now: ReadTime, address: Avma) {
         let mut process = self.take_process(pid);
         let user = process.user();
         process.is_late = !self.accounts.allows(user, Instant::now());
         if !process.is_late {
             let began = thread_cpu_time();
-            self.check_registered(&mut process, time_ns, address);
-            self.read_sources(pid, time_ns, &mut process);
+            self.check_registered(&mut process, now, address);
+            self.read_sources(pid, now, &mut process);
             // Waiting for memory of the process is charged by its reader.
             self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
         }
         self.processes.insert(pid, process);
     }
 
-    fn read_sources(&mut self, pid: u32, time_ns: u64, process: &mut Process) {
-        self.open_perf_map(pid, time_ns, process);
-        self.read_registered(pid, time_ns, process);
+    /// Reads additions to the sources of a process that were read before, and checks some of its registered functions.
+    /// True when names that were given before are out of date.
+    pub(crate) fn recheck(&mut self, pid: u32, time_ns: u64) -> bool {
+        // Children that were forked have their parent's list, which is not read before a sample needs it.
+        let is_read = |process: &Process| {
+            process.perf_map.is_some() || process.dump.is_some() || process.memory.is_some()
+        };
+        if !self.processes.get(&pid).is_some_and(is_read) {
+            return false;
+        }
+        let (mut process, now) = (self.take_process(pid), ReadTime::now(time_ns));
+        let user = process.user();
+        if self.accounts.allows(user, Instant::now()) {
+            let began = thread_cpu_time();
+            self.check_due_objects(&mut process, now);
+            self.read_sources(pid, now, &mut process);
+            self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
+        }
+        let is_renamed = std::mem::take(&mut process.is_renamed);
+        self.processes.insert(pid, process);
+        is_renamed
+    }
+
+    /// The processes with generated code.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.processes.keys().copied().collect()
+    }
+
+    fn read_sources(&mut self, pid: u32, now: ReadTime, process: &mut Process) {
+        self.open_perf_map(pid, now, process);
+        self.read_registered(pid, now, process);
         let (mut perf_map, mut dump) = (process.perf_map.take(), process.dump.take());
         for growing in [perf_map.as_mut(), dump.as_mut()].into_iter().flatten() {
             if self.read_growth(growing, process).is_err() {
@@ -409,6 +442,7 @@ impl Jit {
         let surplus = (before + 1).saturating_sub(process.table.len());
         self.range_shares.give(user, surplus);
         self.names.release(surplus);
+        process.is_renamed |= process.table.has_replaced_other(surplus, symbol);
         process.ranges = (process.ranges + 1).saturating_sub(surplus);
         if !kept {
             self.leave_out(process);
@@ -434,8 +468,8 @@ impl Process {
     }
 
     /// Whether a name is of an object file that was not compared with memory of late.
-    fn is_doubtful(&self, symbol: JitSymbol, time_ns: u64) -> bool {
-        self.objects.get(&symbol).is_some_and(|file| self.descriptors.is_due(*file, time_ns))
+    fn is_doubtful(&self, symbol: JitSymbol, now: ReadTime) -> bool {
+        self.objects.get(&symbol).is_some_and(|file| self.descriptors.is_due(*file, now))
     }
 
     fn user(&self) -> u32 {

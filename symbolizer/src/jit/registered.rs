@@ -13,15 +13,17 @@ use rustc_hash::FxHashSet;
 use super::evidence::{self, Evidence};
 use super::gdb::ObjectFile;
 use super::names::NameSource;
-use super::{Function, Jit, JitSymbol, Process};
+use super::{Function, Jit, JitSymbol, Process, ReadTime};
 use crate::memory::ProcessMemory;
 
 /// Most functions that one process registers for debuggers.
 const REGISTERED_MAX: usize = 1 << 17;
+/// Most object files of a process that are compared with memory at once: one takes some 10 µs.
+const CHECKED_MAX: usize = 16;
 
 impl Jit {
     /// Reads what a process registered and unregistered since the last call.
-    pub(super) fn read_registered(&mut self, pid: u32, time_ns: u64, process: &mut Process) {
+    pub(super) fn read_registered(&mut self, pid: u32, now: ReadTime, process: &mut Process) {
         if process.descriptors.is_empty() {
             return;
         }
@@ -30,7 +32,7 @@ impl Jit {
             self.counters.refused += u64::from(process.memory.is_none());
         }
         let Some(memory) = &process.memory else { return };
-        let changes = process.descriptors.read_new(memory, time_ns);
+        let changes = process.descriptors.read_new(memory, now);
         let functions: Vec<_> =
             changes.new.iter().map(|(file, object)| (*file, evidence::functions(object, memory))).collect();
         self.drop_objects(process, &changes.gone);
@@ -72,20 +74,33 @@ impl Jit {
         }
     }
 
-    /// Drops the function at an address if its object file, or its code, is not what it was.
-    pub(super) fn check_registered(&mut self, process: &mut Process, time_ns: u64, address: Avma) {
-        let found = process.table.lookup(address.0, time_ns);
-        let Some((symbol, file)) = found.and_then(|symbol| Some((symbol, *process.objects.get(&symbol)?)))
-        else {
-            return;
-        };
-        let Some(memory) = process.memory.as_ref().filter(|_| process.descriptors.is_due(file, time_ns))
-        else {
-            return;
-        };
-        let is_gone = match process.descriptors.read_again(file, memory, time_ns) {
+    /// Drops the functions of the object file of an address if it, or their code, is not what it was.
+    pub(super) fn check_registered(&mut self, process: &mut Process, now: ReadTime, address: Avma) {
+        let found = process.table.lookup(address.0, now.time_ns);
+        if let Some(file) = found.and_then(|symbol| process.objects.get(&symbol).copied())
+            && process.descriptors.is_due(file, now)
+        {
+            self.check_object(process, now, file);
+        }
+    }
+
+    /// Checks object files, those first that were not checked for the longest time.
+    pub(super) fn check_due_objects(&mut self, process: &mut Process, now: ReadTime) {
+        for file in process.descriptors.due(now, CHECKED_MAX) {
+            self.check_object(process, now, file);
+        }
+    }
+
+    fn check_object(&mut self, process: &mut Process, now: ReadTime, file: ObjectFile) {
+        let Some(memory) = &process.memory else { return };
+        let is_gone = match process.descriptors.read_again(file, memory, now) {
             Ok(Some(object)) => {
-                self.is_confirmed(symbol) && evidence::is_refuted_at(&object, address.0, memory)
+                let is_confirmed_here = |symbol: JitSymbol| {
+                    process.objects.get(&symbol) == Some(&file) && self.is_confirmed(symbol)
+                };
+                let refuted = evidence::refuted(&object, memory).into_iter();
+                let mut named = refuted.filter_map(|address| process.table.lookup(address, now.time_ns));
+                named.any(is_confirmed_here)
             }
             Ok(None) => true,
             // A process that has ended, or does not answer: its late samples have the names it had.

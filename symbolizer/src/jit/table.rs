@@ -65,6 +65,11 @@ impl CodeTable {
         Some(before.map_or(code.symbol, |before| before.symbol))
     }
 
+    /// Whether one of the ranges that were replaced last had another name than this.
+    pub(super) fn has_replaced_other(&self, ranges: usize, symbol: JitSymbol) -> bool {
+        self.replaced.iter().rev().take(ranges).any(|code| code.symbol != symbol)
+    }
+
     /// The names of all code that these addresses overlap.
     pub(super) fn overlapped(&self, begin: u64, end: u64) -> impl Iterator<Item = JitSymbol> {
         let before_end = self.present.range(..end).rev();

@@ -9,6 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 fn check_line(line: &str, expected: Option<(u64, u64, &str)>) {
     let map = parse_perf_map(format!("{line}\n").as_bytes());
     let entry = map.entries.first().map(|e| (e.begin, e.size, &*e.name));
@@ -274,9 +276,9 @@ fn a_growing_map_is_read_from_where_it_ended() {
     jit.processes.insert(pid, process);
     // Rewritten, as a runtime does after a fork.
     std::fs::write(&path, b"9000 10 third\n").unwrap();
-    assert_eq!(named(&mut jit, 10 * REREAD_INTERVAL_NS, 0x9000), Ok("third".into()));
-    assert_eq!(named(&mut jit, 20 * REREAD_INTERVAL_NS, 0x1008), Err(NoSymbol::JitNotCovered));
-    assert_eq!(named(&mut jit, 20 * REREAD_INTERVAL_NS, 0x5008), Ok("registered".into()));
+    assert_eq!(named(&mut jit, 10 * SECOND_NS, 0x9000), Ok("third".into()));
+    assert_eq!(named(&mut jit, 20 * SECOND_NS, 0x1008), Err(NoSymbol::JitNotCovered));
+    assert_eq!(named(&mut jit, 20 * SECOND_NS, 0x5008), Ok("registered".into()));
     std::fs::remove_file(&path).unwrap();
     assert_eq!(jit.lookup(u32::MAX, 0, Avma(0x1000)), Err(NoSymbol::JitWithoutMap));
 }
@@ -288,7 +290,7 @@ fn a_map_that_was_rewritten_or_replaced_is_read_again() {
     let path = format!("/tmp/perf-{pid}.map");
     let mut jit = Jit::new();
     let mut check = |second: u64, address: u64, expect: Result<&str, NoSymbol>| {
-        let found = jit.lookup(pid, second * REREAD_INTERVAL_NS, Avma(address));
+        let found = jit.lookup(pid, second * SECOND_NS, Avma(address));
         let found = found.map(|symbol| jit.name(symbol).unwrap().to_owned());
         assert_eq!(found, expect.map(str::to_owned), "{address:#x} in second {second}");
     };
@@ -321,12 +323,38 @@ fn a_map_that_was_rewritten_or_replaced_is_read_again() {
 }
 
 #[test]
+fn names_that_changed_are_reported_without_a_lookup() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let path = format!("/tmp/perf-{pid}.map");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(b"1000 10 first\n").unwrap();
+    let mut jit = Jit::new();
+    assert!(jit.lookup(pid, 0, Avma(0x1008)).is_ok() && !jit.recheck(pid, 0));
+    let mut check = |line: &[u8], expect: bool, name: &str| {
+        file.write_all(line).unwrap();
+        assert_eq!(jit.recheck(pid, 0), expect);
+        assert!(!jit.recheck(pid, 0), "once");
+        let found = jit.processes[&pid].table.lookup(0x1008, 0);
+        assert_eq!(found.and_then(|symbol| jit.name(symbol)), Some(name));
+    };
+    check(b"2000 10 second\n", false, "first");
+    check(b"1000 10 first\n", false, "first");
+    check(b"1000 20 third\n", true, "third");
+    drop(file);
+    std::fs::write(&path, "1000 10 fourth\n").unwrap();
+    assert!(jit.recheck(pid, 0));
+    std::fs::remove_file(&path).unwrap();
+    assert!(!jit.recheck(u32::MAX, 0) && jit.pids() == [pid], "a process without code");
+}
+
+#[test]
 fn lines_of_an_earlier_process_name_nothing() {
     let _alone = MAP.lock();
     let pid = std::process::id();
     let path = format!("/tmp/perf-{pid}.map");
     let named = |jit: &mut Jit, second: u64, address| {
-        let found = jit.lookup(pid, second * REREAD_INTERVAL_NS, Avma(address));
+        let found = jit.lookup(pid, second * SECOND_NS, Avma(address));
         found.map(|symbol| jit.name(symbol).unwrap().to_owned())
     };
     // Killed while it wrote a line, an hour before this process started.
@@ -363,12 +391,13 @@ fn a_function_that_was_unregistered_or_overwritten_loses_its_name() {
     let mut jit = Jit::new();
     jit.add_descriptor(pid, Avma(descriptor.as_ptr() as u64));
     let named = |jit: &mut Jit, second: u64| {
-        let found = jit.lookup(pid, second * REREAD_INTERVAL_NS, Avma(address + 4));
+        let found = jit.lookup(pid, second * SECOND_NS, Avma(address + 4));
         found.map(|symbol| jit.name(symbol).unwrap().to_owned())
     };
     assert_eq!(named(&mut jit, 0), Ok("wrapped_add.1".into()));
     // Another generator has this memory now, and nothing was unregistered.
     std::hint::black_box(&mut code)[8] ^= 1;
+    assert!(jit.recheck(pid, 10 * SECOND_NS));
     assert_eq!(named(&mut jit, 10), Err(NoSymbol::JitRefuted));
     std::hint::black_box(&mut code)[8] ^= 1;
     jit.forget(pid);

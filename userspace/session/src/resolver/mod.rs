@@ -216,7 +216,8 @@ impl Symbols for Resolver {
         self.retired_ns = before_ns;
         self.symbolizer.retire(before_ns);
         self.interpreters.retire(before_ns);
-        for pid in self.interpreters.revalidate() {
+        let renamed = self.symbolizer.recheck_generated(before_ns);
+        for pid in self.interpreters.revalidate().into_iter().chain(renamed) {
             self.processes.invalidate_names(pid, before_ns);
         }
         self.trim();
