@@ -57,6 +57,14 @@ classes! {
     /// Code of an interpreter without symbols that waits as for the interpreter's lock, but possibly for something
     /// else: the frames above decide.
     PossibleGilWait,
+    /// Code of PyTorch's data loader.
+    LoaderCode,
+    /// The loop of the thread that pins a loader's batches.
+    PinningLoop,
+    /// A call that waits for a device.
+    DeviceWait,
+    /// A checkpoint is read.
+    CheckpointRead,
 }
 
 /// Several classes as bits.
@@ -108,7 +116,8 @@ pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
         Frame::Range { name } => of_range(text(name)),
         Frame::GpuApi { name } => {
             let transfer = one(Class::Transfer, is_transfer(text(name)));
-            one(Class::BlockingCopy, is_blocking_copy(text(name))).with(transfer)
+            let waits = one(Class::DeviceWait, is_device_wait(text(name)));
+            one(Class::BlockingCopy, is_blocking_copy(text(name))).with(transfer).with(waits)
         }
         Frame::GpuKernel { name } => of_gpu_kernel(text(name)),
         Frame::Wait { reason } => one(Class::CpuQueue, text(reason) == "waiting for a CPU"),
@@ -125,8 +134,21 @@ fn of_python(file: &str, function: &str) -> Classes {
         (Class::Import, is_import(file, function)),
         (Class::Fetch, file.ends_with("/torch/utils/data/_utils/fetch.py")),
         (Class::SingleProcessLoader, function.contains("_SingleProcessDataLoaderIter")),
+        (Class::LoaderCode, file.contains("/torch/utils/data/")),
+        (
+            Class::PinningLoop,
+            function.ends_with("_pin_memory_loop")
+                && file.ends_with("/torch/utils/data/_utils/pin_memory.py"),
+        ),
+        (Class::CheckpointRead, is_checkpoint_read(file, function)),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
+}
+
+fn is_checkpoint_read(file: &str, function: &str) -> bool {
+    const FILES: [&str; 2] = ["/torch/serialization.py", "/safetensors/torch.py"];
+    let reads = function.trim_start_matches('_').starts_with("load");
+    reads && (FILES.iter().any(|end| file.ends_with(end)) || file.contains("/torch/distributed/checkpoint/"))
 }
 
 /// Only the interpreter's own symbols have `take_gil`; every interpreter exports the others, which only take its lock.
@@ -147,6 +169,7 @@ fn of_native(symbol: &str) -> Classes {
         (Class::Spin, is_spinning(symbol)),
         (Class::Transfer, is_transfer(symbol)),
         (Class::GilWait, is_gil_wait(symbol)),
+        (Class::DeviceWait, is_device_wait(symbol)),
         (Class::TimedWait, TIMED_WAITS.iter().any(|name| symbol.contains(name))),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
@@ -179,7 +202,7 @@ fn of_range(name: &str) -> Classes {
 
 fn of_gpu_kernel(name: &str) -> Classes {
     // Names of products on tensor cores contain the computation type.
-    const CORES: [&str; 5] = ["tf32", "s1688", "s16816", "f16", "tensorop"];
+    const CORES: [&str; 6] = ["tf32", "s1688", "s16816", "f16", "fp16", "tensorop"];
     let single = ["sgemm", "scudnn", "f32f32_f32f32"].iter().any(|part| name.contains(part));
     let lower = single && !CORES.iter().any(|part| name.contains(part));
     // A fused kernel converts on its way, without a further pass over memory.
@@ -188,14 +211,20 @@ fn of_gpu_kernel(name: &str) -> Classes {
 }
 
 fn is_conversion(name: &str) -> bool {
-    const WORDS: [&str; 6] = ["nchw", "nhwc", "_to_copy", "copy_", "contiguous", "convert"];
+    const WORDS: [&str; 4] = ["_to_copy", "copy_", "contiguous", "convert"];
     let lower = name.to_ascii_lowercase();
+    // One layout is that in which a kernel works, such as a normalization; a conversion names both.
+    let changes_layout = lower.contains("nchw") && lower.contains("nhwc");
     let transposes = lower.contains("transpose") && !lower.contains("conv_transpose");
-    // Elements that move to other memory are copied, not converted.
-    let indexed = lower.contains("index_copy_") || lower.contains("masked_copy");
+    // Elements that move to other memory are copied, not converted; also those that are concatenated.
+    let moved = ["index_copy_", "masked_copy", "catarray"].iter().any(|word| lower.contains(word));
     // Names of convolutions and poolings contain their layout.
     let works = ["gemm", "conv_", "wgrad", "dgrad", "fprop", "pool"].iter().any(|word| lower.contains(word));
-    (transposes || WORDS.iter().any(|word| lower.contains(word))) && !indexed && !works
+    (changes_layout || transposes || WORDS.iter().any(|word| lower.contains(word))) && !moved && !works
+}
+
+fn is_device_wait(name: &str) -> bool {
+    ["cuda", "cu", "hip"].iter().any(|begin| name.starts_with(begin)) && name.contains("Synchronize")
 }
 
 fn is_transfer(name: &str) -> bool {
@@ -246,6 +275,16 @@ mod tests {
         check("o aten::addmm", &[Class::AddingProduct]);
         check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
         check("a cudaMemcpyAsync", &[Class::Transfer]);
+        check("a cudaStreamSynchronize", &[Class::DeviceWait]);
+        check("n cuCtxSynchronize", &[Class::DeviceWait]);
+        check("n pthread_barrier_wait", &[]);
+        check(
+            "y /v/torch/utils/data/_utils/pin_memory.py:_pin_memory_loop",
+            &[Class::LoaderCode, Class::PinningLoop],
+        );
+        check("y /v/safetensors/torch.py:load_file", &[Class::CheckpointRead]);
+        check("y /v/safetensors/torch.py:save_file", &[]);
+        check("y /a/mine.py:load_file", &[]);
     }
 
     #[test]
@@ -270,6 +309,9 @@ mod tests {
             "g sm80_xmma_fprop_implicit_gemm_bf16_nhwc",
             "g loop_convert_fusion",
             "g void at::native::max_pool_forward_nchw<float, float>(int, float const*)",
+            "g void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>(cudnnTensorStruct, float const*)",
+            "g void at::native::upsample_nearest2d_nhwc_out_frame<float>(float const*)",
+            "g void at::native::CatArrayBatchedCopy_aligned16_contig<float, unsigned int, 2>(float*)",
         ] {
             check(frame, &[]);
         }
@@ -281,5 +323,6 @@ mod tests {
         check("g ampere_sgemm_tf32_128x64", &[]);
         check("g sm80_xmma_gemm_f32f32_tf32f32", &[]);
         check("g ampere_bf16_s16816gemm", &[]);
+        check("g volta_fp16_sgemm_fp16_64x64_nn", &[]);
     }
 }

@@ -11,8 +11,8 @@ pub(super) const RULE: Rule = Rule {
     id: "conversions",
     what: "tensors that are converted to another layout or type, and the lines that cause it",
     definition: "time in kernels and operators whose names match \
-                 `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels, convolutions, pools, \
-                 copies between devices, what `addmm` and the like add and what optimizers convert left out / all \
+                 `nchw…nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels, convolutions, pools, \
+                 concatenations, copies between devices, what `addmm` and the like add and what optimizers convert left out / all \
                  time ≥ `min_percent`; of devices where there is device time",
     source: "DeepContext 6.2 (layout conversions of U-Net)",
     origin: "a case, found by hand: `nchwToNhwcKernel` took 15.4 % of the time",
@@ -31,7 +31,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     // A tensor that goes to another device is moved, not converted. Optimizers convert scalars, one for each tensor.
     let is_in = |node| {
         let classes = facts.classes(node);
-        let converts = classes.has(Class::Conversion) && !classes.has(Class::Transfer);
+        let moves = classes.has(Class::Transfer) || classes.has(Class::DeviceWait);
+        let converts = classes.has(Class::Conversion) && !moves;
         converts && facts.phase(node) != Phase::Optimizer
     };
     ShareCheck {
