@@ -17,8 +17,9 @@ use crate::findings::share::{Share, Sum};
 pub(super) const RULE: Rule = Rule {
     id: "cpu-latency",
     what: "lines that launch work for a device and keep the CPU far longer than the device",
-    definition: "time of the program / time of kernels > `min_ratio` at a line that launches ≥ `min_launches` \
-                 kernels and has ≥ `min_percent` of the program's time",
+    definition: "time of the program, without waits for the device and copies that block / time of kernels > \
+                 `min_ratio` at a line that launches ≥ `min_launches` kernels and has ≥ `min_percent` of the program's \
+                 time",
     source: "DeepContext 4.3 ⑤",
     origin: "CPU time / GPU time of a node > a threshold that the paper does not give",
     needs: "kernels with measured time, and samples or a trace",
@@ -52,7 +53,12 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let device = facts.parts(Metric::GpuTime, PlaceKey::Line, |_| true);
     let launches = facts.parts(Metric::Kernels, PlaceKey::Line, |_| true);
-    let program = facts.parts(host, PlaceKey::Line, |_| true);
+    // Where the program waits for the device, it launches nothing: often it waits for kernels of other lines.
+    let works = |node| {
+        let classes = facts.classes(node);
+        !classes.has(Class::DeviceWait) && !classes.has(Class::BlockingCopy)
+    };
+    let program = facts.parts(host, PlaceKey::Line, works);
     let least_launches = values.get("min_launches");
     let launches_often =
         |frame: &FrameId| launches.get(frame).is_some_and(|part| part.sum.value as f64 >= least_launches);
