@@ -1,16 +1,23 @@
 //! Logging as part of the program's own time.
 
-use super::path_check::PathCheck;
-use super::{Facts, Outcome, PlaceKey, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
+use crate::query::Query;
 
-/// What it matches.
-const PATH: &str = r"python:@/\/(logging\/__init__\.py$|torch\/utils\/tensorboard\/|tensorboardX\/|wandb\/|mlflow\/|tqdm\/)/";
+/// What it matches. Progress bars, sweeps and automatic logging call the program back: of these libraries only the
+/// functions that report count, not what they iterate over or run.
+const PATHS: [&str; 3] = [
+    r"python:@/\/(logging\/__init__\.py$|torch\/utils\/tensorboard\/|tensorboardX\/)/",
+    r"python:/(^|\.)(update|refresh|display|close|write|clear|reset|set_(postfix|description)(_str)?)$/@/\/tqdm\//",
+    r"python:/(^|\.)_?(log|init|finish|save|watch|define)(_\w+)?$/@/\/(wandb|mlflow)\//",
+];
 
 pub(super) const RULE: Rule = Rule {
     id: "logging-time",
     what: "time in logging and in reporting of metrics",
-    definition: "time below `logging`, TensorBoard, wandb, MLflow or tqdm / all time ≥ `min_percent`",
+    definition: "time below `logging`, TensorBoard and the functions of wandb, MLflow and tqdm that report / all time \
+                 ≥ `min_percent`; what a progress bar iterates over or a sweep runs left out",
     source: "own rule",
     origin: "",
     needs: "samples with Python frames",
@@ -19,10 +26,26 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    PathCheck {
-        path: PATH,
+    let Some(metric) = facts.host() else { return no_host_time() };
+    let mut matches = Vec::new();
+    for path in PATHS {
+        match Query::parse(path) {
+            Ok(query) => matches.push(query.matches(facts.profile())),
+            Err(error) => {
+                return Outcome::missing_because(reason::BAD_QUERY, format!("its query is bad: {error}"));
+            }
+        }
+    }
+    let is_in = |node| matches.iter().any(|of| of.has(node));
+    ShareCheck {
+        metric,
+        share: facts.share_where(metric, is_in),
+        limit: "min_percent",
+        of: None,
+        places: None,
+        is_in: &is_in,
         by: PlaceKey::Line,
-        is: "is logging",
+        title: &|share| format!("{share} of {metric} is logging"),
         figure: "time in logging",
         advice: "Log every n-th step, or hand values to a thread that writes them.",
         because: "what is not logged costs nothing",
