@@ -34,6 +34,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Use init_process_group(\"nccl\") for tensors on devices (RCCL has the same name): they then go from \
                  device to device.",
         because: "collectives of devices take none of the CPUs' time; copies between device and host come on top",
+        unless: &[],
     }
     .outcome(facts, values)
 }

@@ -27,6 +27,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Use torch.nn.parallel.DistributedDataParallel, also on one machine: a process for each device keeps its \
                  copy, and only gradients are exchanged.",
         because: "without it none of this runs; that the devices' threads share one GIL comes on top",
+        unless: &[],
     }
     .outcome(facts, values)
 }

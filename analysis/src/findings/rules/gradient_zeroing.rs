@@ -27,6 +27,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         figure: "time in zeroing gradients",
         advice: "Call optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0.",
         because: "gradients that are dropped are not written",
+        unless: &[],
     }
     .outcome(facts, values)
 }

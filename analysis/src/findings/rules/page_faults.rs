@@ -2,6 +2,7 @@
 
 use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};
+use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -10,7 +11,8 @@ const PATH: &str = r"kernel:/^(asm_exc_page_fault|exc_page_fault|do_user_addr_fa
 pub(super) const RULE: Rule = Rule {
     id: "page-faults",
     what: "time in which the kernel handles page faults",
-    definition: "time below `exc_page_fault` and the like / all time ≥ `min_percent`",
+    definition: "time below `exc_page_fault` and the like / all time ≥ `min_percent`; faults of files that are mapped \
+                 to be read (imports of modules, models that are loaded) left out",
     source: "own rule",
     origin: "",
     needs: "samples with kernel frames",
@@ -27,6 +29,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Keep memory between steps: reuse buffers, preload jemalloc or tcmalloc, or raise \
                  M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.",
         because: "memory that stays mapped does not fault",
+        // A mapped file has to fault once.
+        unless: &[Class::Import, Class::CheckpointRead],
     }
     .outcome(facts, values)
 }

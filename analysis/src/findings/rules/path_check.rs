@@ -4,6 +4,7 @@
 //! own. Does not: know what a single rule looks for.
 
 use super::{Facts, Outcome, PlaceKey, ShareCheck, Values, no_host_time};
+use crate::findings::facts::Class;
 use crate::findings::reason;
 use crate::query::Query;
 
@@ -20,6 +21,8 @@ pub(super) struct PathCheck {
     pub(super) advice: &'static str,
     /// Why the gain is bounded by the share.
     pub(super) because: &'static str,
+    /// Contexts in one of these classes are left out.
+    pub(super) unless: &'static [Class],
 }
 
 impl PathCheck {
@@ -32,7 +35,8 @@ impl PathCheck {
             }
         };
         let matches = query.matches(facts.profile());
-        let is_in = |node| matches.has(node);
+        let is_left_out = |node| self.unless.iter().any(|class| facts.classes(node).has(*class));
+        let is_in = |node| matches.has(node) && !is_left_out(node);
         ShareCheck {
             metric,
             share: facts.share_where(metric, is_in),

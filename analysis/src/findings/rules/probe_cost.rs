@@ -27,6 +27,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Record fewer features (--probe), limit stacks (--launch-stacks 100/s) or set \
                  --probe-budget 3%.",
         because: "a run without the profiler has none of it; shares of other findings are too low by as much",
+        unless: &[],
     }
     .outcome(facts, values)
 }

@@ -26,6 +26,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         figure: "time in single-tensor updates",
         advice: "Pass fused=True (CUDA, and CPU since PyTorch 2.4) or foreach=True to the optimizer.",
         because: "the updates themselves still have to be computed",
+        unless: &[],
     }
     .outcome(facts, values)
 }
