@@ -4,13 +4,15 @@ use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
-/// What it matches. A running BPF program has a tag in its name, unlike the kernel's own functions that load one.
-const PATH: &str = r"kernel:/^(__uprobe_|uprobe_|uretprobe_|arch_uprobe_|bpf_prog_[0-9a-f]{16}|bpf_trampoline_|asm_exc_int3)/";
+/// What it matches: the ways by which the kernel enters programs that trace. Those that filter packets, or calls of a
+/// cgroup, are entered otherwise.
+const PATH: &str = r"kernel:/^(__uprobe_|uprobe_|uretprobe_|arch_uprobe_|__x64_sys_uretprobe|__x64_sys_uprobe|kprobe_|kretprobe_|trace_call_bpf|__bpf_trace_|bpf_trace_run|bpf_overflow_handler|bpf_trampoline_|asm_exc_int3)/";
 
 pub(super) const RULE: Rule = Rule {
     id: "probe-cost",
     what: "time in probes and programs that a profiler attached",
-    definition: "time below `uprobe_…`, `asm_exc_int3` and `bpf_prog_…` / all time ≥ `min_percent`",
+    definition: "time below `uprobe_…`, `kprobe_…`, `asm_exc_int3`, `bpf_trace_run…`, `bpf_trampoline_…` and the \
+                 like / all time ≥ `min_percent`; BPF programs that filter packets left out",
     source: "own rule",
     origin: "",
     needs: "samples with kernel frames",
