@@ -14,7 +14,7 @@ pub(super) const RULE: Rule = Rule {
     id: "few-loader-workers",
     what: "steps that wait for batches of few loader workers, while the machine has idle CPUs",
     definition: "the share of `slow-data-loader` > `wait_percent`, processes and threads seen in phase \
-                 `loading worker` / CPUs of the machine < `min_percent` percent, and CPUs busy ≤ `busy_percent`; fewer \
+                 `loading worker` at one time / CPUs of the machine < `min_percent` percent, and CPUs busy ≤ `busy_percent`; fewer \
                  workers than CPUs alone are no defect, since a training that waits for no batch needs no more",
     source: "SageMaker Debugger (`Dataloader`); threshold of waits of Kineto",
     origin: "active workers / cores < 70 % or > 200 %",
@@ -43,21 +43,22 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if workers == 0 || of_cpus >= values.get("min_percent") || busy > values.get("busy_percent") {
         return Outcome::Healthy { datapoints: workers.max(1) };
     }
-    let is_in = |node| loading.is_wait(facts, node);
+    let places = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { metric };
+    let is_in = |node| loading.is_wait(facts, places, node);
     let title = |share: &str| {
         let workers = counted(workers, "worker");
-        format!("Training waits {share} of its time for batches, of {workers} on {cpus} CPUs")
+        format!("The program waits {share} of its time for batches, of {workers} on {cpus} CPUs")
     };
     let draft = ShareCheck {
         metric,
         share: loading.with_workers,
         limit: "wait_percent",
-        of: Some("time of the threads that train"),
-        places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
+        of: Some("time of the threads that use batches"),
+        places: Some(places),
         is_in: &is_in,
         by: PlaceKey::Line,
         title: &title,
-        figure: "time of loading in the threads that train",
+        figure: "time of loading in the threads that use batches",
         advice: "Use more workers (num_workers), up to the number of CPUs that are idle: batches are made one beside \
                  the other then.",
         because: "batches that are ready in time are not waited for",
@@ -65,7 +66,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     .draft(facts, values.get("wait_percent"));
     match draft {
         Ok(mut draft) => {
-            draft.evidence.push(Figure::measured("workers that were seen", workers as f64, "count"));
+            draft.evidence.push(Figure::measured("workers at one time", workers as f64, "count"));
             draft.evidence.push(Figure::measured("CPUs of the machine", cpus as f64, "count"));
             draft.evidence.push(Figure::measured("CPUs of the machine busy", busy, "percent"));
             Outcome::Findings(vec![draft.finding(values)])

@@ -3,8 +3,9 @@
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::text;
+use deepctx_profile::units::Nanos;
 
-use super::tests::{check, found, on_machine, profile};
+use super::tests::{check, found, found_at, on_machine, profile};
 
 #[test]
 fn loaders_are_judged_by_the_threads_that_train() {
@@ -13,7 +14,7 @@ fn loaders_are_judged_by_the_threads_that_train() {
     let wait = |thread: &str, n: u64| {
         format!("{train}\noff-cpu-time: P py-7 / T {thread} / {next} / n poll {n}x1000000")
     };
-    let slow = "Training waits 33% of its time for batches of the data loader";
+    let slow = "The program waits 33% of its time for batches of the data loader";
     check("slow-data-loader", &wait("main/7", 1000), slow);
     check("slow-data-loader", &wait("main/7", 10), "healthy");
     // A thread that pins memory waits all the time.
@@ -21,7 +22,7 @@ fn loaders_are_judged_by_the_threads_that_train() {
     check("slow-data-loader", &format!("{train}\nP py-7 / T main/7 / {next} 2"), "record with --off-cpu");
     let own = "y /v/torch/utils/data/_utils/fetch.py:fetch / n decode";
     let made = |n: u64| format!("{train}\nP py-7 / T main/7 / {next} / {own} {n}");
-    let synchronous = "Training spends 50% of its time making batches itself: its data loader has no workers";
+    let synchronous = "The program spends 50% of its time making batches itself, without workers";
     check("synchronous-data-loader", &made(200), synchronous);
     check("synchronous-data-loader", &made(4), "healthy");
     check("synchronous-data-loader", train, "record with --context python,native");
@@ -34,7 +35,7 @@ fn loaders_are_judged_by_the_threads_that_train() {
     check(
         "synchronous-data-loader",
         trace,
-        "Training spends 30% of its time making batches itself: its data loader has no workers",
+        "The program spends 30% of its time making batches itself, without workers",
     );
 }
 
@@ -50,7 +51,7 @@ fn batches_that_take_seconds_to_come_are_found() {
             off-cpu-time: P py-7 / T main/7 / {next} / n poll {short}x{ns}"
         )
     };
-    let found = "Training waits at least 5.00 s for batches that take seconds to come";
+    let found = "The program waits at least 5.00 s for batches that take seconds to come";
     check(RULE, &waits(5, 0, 0), found);
     // A wait of a quarter of a second is neither long nor short.
     check(RULE, &waits(5, 4, 250_000_000), found);
@@ -113,7 +114,7 @@ fn few_workers_are_found_where_training_waits_and_cpus_idle() {
             (0..2).map(|cpu| format!("system:cpu-busy-time: m machine / m cpu {cpu} 1x{busy_ms}000000\n"));
         cpus.collect::<String>() + lines
     };
-    let found = "Training waits 33% of its time for batches, of 1 worker on 2 CPUs";
+    let found = "The program waits 33% of its time for batches, of 1 worker on 2 CPUs";
     check(RULE, &busy(100, &of_workers(1, 1000)), found);
     // As many as CPUs, no wait, no idle CPU: more workers would not help.
     check(RULE, &busy(100, &of_workers(2, 1000)), "healthy");
@@ -124,4 +125,62 @@ fn few_workers_are_found_where_training_waits_and_cpus_idle() {
     check(RULE, &busy(100, "P py-7 / n f 300"), "record with --context python,native");
     let on_cpu = format!("P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200\nP py-7 / T main/7 / {next} 2");
     check(RULE, &busy(100, &on_cpu), "record with --off-cpu");
+}
+
+#[test]
+fn threads_that_serve_the_loader_do_not_train() {
+    const RULE: &str = "slow-data-loader";
+    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    let train = "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200";
+    let pins = "y /v/torch/utils/data/_utils/pin_memory.py:_pin_memory_loop";
+    let pins = format!(
+        "off-cpu-time: P py-7 / T pin/9 / {pins} / n poll 1000x9000000
+        off-cpu-time: P py-7 / T pin/9 / n start_thread / n take_gil 1x50000"
+    );
+    check(RULE, &format!("{train}\nP py-7 / T main/7 / {next} 2\n{pins}"), "healthy");
+    // A forked worker has the frames of its parent, also before and after its loop.
+    let forked =
+        "P py-8 / T py/8 / y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:DataLoader.__iter__";
+    let worker = format!(
+        "off-cpu-time: {forked} / y /v/torch/utils/data/_utils/worker.py:_worker_loop / n poll 1000x20000000
+        off-cpu-time: {forked} / n read 1x100000"
+    );
+    let waits = format!("{train}\noff-cpu-time: P py-7 / T main/7 / {next} / n poll 1000x1000000\n{worker}");
+    check(RULE, &waits, "The program waits 33% of its time for batches of the data loader");
+}
+
+#[test]
+fn workers_of_one_epoch_after_another_count_once() {
+    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode";
+    let lines: String = (1..=6).map(|pid| format!("P py-{pid} / T py/{pid} / {worker} 30\n")).collect();
+    let in_epochs = |at_once: u64, path: Option<&str>| {
+        let mut profile = profile(&on_machine(&lines));
+        for pid in 1..=6u64 {
+            let frames = [format!("P py-{pid}"), format!("T py/{pid}")];
+            let frames = frames.map(|frame| text::parse_frame(&mut profile, &frame).unwrap());
+            let thread = profile.add(&frames, Metric::Samples, 0);
+            let from = (pid - 1) / at_once * 1_000_000_000;
+            let to = Nanos(from + 1_000_000_000);
+            profile.timeline.add_span(thread, Metric::CpuTime, Nanos(from), to, 300_000_000);
+        }
+        found_at("loader-workers", &profile, path)
+    };
+    assert_eq!(in_epochs(2, None), "healthy");
+    assert_eq!(in_epochs(6, None), "6 workers load data on 2 CPUs");
+    // The timeline is that of the whole.
+    assert_eq!(in_epochs(2, Some("decode")), "healthy");
+    assert_eq!(in_epochs(6, Some("decode")), "6 workers load data on 2 CPUs");
+}
+
+/// A range says that a program loads, not that it has a loader.
+#[test]
+fn who_decodes_in_a_range_waits_for_nobody() {
+    let range = "P py-7 / T main/7 / y /a/t.py:main:8 / r load_batch";
+    let train = "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200";
+    let made = format!("{range} / n decode 100\n{train}\noff-cpu-time: {range} / n read 10x1000000");
+    check("slow-data-loader", &made, "healthy");
+    let itself = "The program spends 33% of its time making batches itself, without workers";
+    check("synchronous-data-loader", &made, itself);
+    let waits = format!("{range} / n decode 2\n{train}\noff-cpu-time: {range} / n poll 1001x1000000");
+    check("slow-data-loader", &waits, "The program waits 33% of its time for batches of the data loader");
 }

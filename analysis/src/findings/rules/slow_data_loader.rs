@@ -10,9 +10,10 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "slow-data-loader",
     what: "steps that wait for batches of loader workers",
-    definition: "time of phase `data loading` in threads that also do something else, without that of \
-                 loaders without workers and without the longest wait of each thread / all time of these threads > \
-                 `min_percent`; time waiting for a CPU left out",
+    definition: "time of phase `data loading` in threads that also do something else and serve no loader, without that \
+                 of loaders without workers and, off the CPU, without the longest wait of each thread (of a second at \
+                 most, as waits are recorded) / all time of these threads > `min_percent`; time waiting for a CPU left \
+                 out",
     source: "Kineto's TensorBoard plug-in (data loader > 5 % of the step)",
     origin: "data loader > 5 % of the step",
     needs: "Python frames and time off the CPU, or a trace",
@@ -24,16 +25,17 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
     let Some(loading) = LoadingTime::of(facts, metric) else { return no_loading() };
     let with_waits = loading.with_waits;
+    let places = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { metric };
     let outcome = ShareCheck {
         metric,
         share: loading.with_workers,
         limit: "min_percent",
-        of: Some("time of the threads that train"),
-        places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
-        is_in: &|node| loading.is_wait(facts, node),
+        of: Some("time of the threads that use batches"),
+        places: Some(places),
+        is_in: &|node| loading.is_wait(facts, places, node),
         by: PlaceKey::Line,
-        title: &|share| format!("Training waits {share} of its time for batches of the data loader"),
-        figure: "time of loading in the threads that train",
+        title: &|share| format!("The program waits {share} of its time for batches of the data loader"),
+        figure: "time of loading in the threads that use batches",
         advice: "Use more workers (num_workers), prefetch more (prefetch_factor, persistent_workers=True), \
                  or make samples cheaper: decode and resize them beforehand.",
         because: "batches that are ready in time are not waited for",

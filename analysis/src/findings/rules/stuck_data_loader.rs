@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     id: "stuck-data-loader",
     what: "batches that take seconds to come: a worker of the data loader hangs, has died, or has far too much to do",
     definition: "waits for batches of loader workers, of which one lasts a second or longer: time in those longer than \
-                 a quarter of a second ≥ `min_seconds`, and ≥ `min_percent` of all time of the threads that train. The \
+                 a quarter of a second ≥ `min_seconds`, and ≥ `min_percent` of all time of the threads that use batches. The \
                  time is a lower bound: a wait is recorded in pieces of a second, and the sum of their squares says \
                  how many are long",
     source: "SageMaker Debugger (case of a crashed loader)",
@@ -44,7 +44,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return no_waits();
     }
     let Some(loading) = LoadingTime::of(facts, host) else { return no_loading() };
-    let waits = |node: NodeId| loading.is_wait(facts, node);
+    let waits = |node: NodeId| loading.is_wait(facts, Metric::OffCpuTime, node);
     let cells = || facts.profile().tree.cells(Metric::OffCpuTime).filter(|(node, _)| waits(*node));
     let datapoints = cells().map(|(_, cell)| cell.count).sum();
     let Some((node, longest)) =
@@ -63,12 +63,15 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let mut places = facts.places(Metric::OffCpuTime, PlaceKey::Line, of_line, whole);
     places.extend(stuck_in(facts, whole));
     let all_ns = cells().fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.sum));
+    // The other cells have no long wait.
+    let with_long = cells().filter(|(_, cell)| cell.max as f64 > LONG_NS);
+    let at_most = percent(with_long.fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.sum)), whole);
     let draft = Draft {
-        title: format!("Training waits at least {} for batches that take seconds to come", Nanos(long_ns)),
-        metric: "time of the threads that train",
-        share_percent: share,
+        title: format!("The program waits at least {} for batches that take seconds to come", Nanos(long_ns)),
+        metric: "time of the threads that use batches",
+        share_percent: at_most,
         gain: Gain::Bounded {
-            at_most_percent: percent(all_ns, whole),
+            at_most_percent: at_most,
             because: "batches that come in time are not waited for".into(),
         },
         places,

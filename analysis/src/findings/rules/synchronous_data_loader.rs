@@ -6,9 +6,10 @@ use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
     id: "synchronous-data-loader",
-    what: "batches that are made by the thread that trains, without workers",
-    definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` \
-                 outside of a worker) / all time of the threads that load > `min_percent`",
+    what: "batches that are made by the thread that uses them, without workers",
+    definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` outside of a \
+                 worker), or on the CPU in a range of phase `data loading` outside of a `DataLoader` / all time of the \
+                 threads that load > `min_percent`",
     source: "TorchTidy (`SynchronizedDataLoaderPattern`); threshold of Kineto",
     origin: "any `DataLoader` without workers",
     needs: "Python frames, or a trace",
@@ -23,16 +24,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric,
         share: loading.by_itself,
         limit: "min_percent",
-        of: Some("time of the threads that train"),
+        of: Some("time of the threads that use batches"),
         places: None,
-        is_in: &|node| is_by_itself(facts, node) && loading.is_of_threads(facts, node),
+        is_in: &|node| is_by_itself(facts, metric, node) && loading.is_of_threads(facts, node),
         by: PlaceKey::Line,
         title: &|share| {
-            format!(
-                "Training spends {share} of its time making batches itself: its data loader has no workers"
-            )
+            format!("The program spends {share} of its time making batches itself, without workers")
         },
-        figure: "time of loading in the threads that train",
+        figure: "time of loading in the threads that use batches",
         advice: "Give the DataLoader workers (num_workers=2 or more), so that batches are made while \
                  others are used.",
         because: "workers can make every batch beside the training, if there are CPUs for them",
