@@ -12,7 +12,8 @@ pub(super) const RULE: Rule = Rule {
     id: "straggler",
     what: "a rank for which the others wait in collectives",
     definition: "time that others wait for the rank that comes last, less the error of clocks / time of all ranks \
-                 ≥ `min_percent`, and ≥ `min_part_percent` of all such waits: else ranks are late by turns",
+                 ≥ `min_percent`, and ≥ `min_part_percent` of all such waits, and on average twice as long as it waits \
+                 for others: else ranks are late by turns",
     source: "HTA (stragglers: the latest rank of a collective); SageMaker Debugger (case of a straggler)",
     origin: "of the last call of the collective whose lengths differ most, the two ranks that begin \
              last (HTA)",
@@ -39,7 +40,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let waits = found.ranks.iter().fold(0, |sum: u64, row| sum.saturating_add(row.waited_ns));
     let share = percent(latest.waited_for_ns, ranks.time_ns());
     let part = percent(latest.waited_for_ns, waits);
-    if share < values.get("min_percent") || part < values.get("min_part_percent") {
+    let others = ranks.ranks.len().saturating_sub(1).max(1);
+    // A rank that is late by turns waits for others as long as each of them waits for it.
+    let by_turns = latest.waited_for_ns / (others as u64) < latest.waited_ns.saturating_mul(2);
+    if share < values.get("min_percent") || part < values.get("min_part_percent") || by_turns {
         return Outcome::Healthy { datapoints };
     }
     let at_least_ns = for_certain(&found.collectives, latest.rank);
@@ -53,18 +57,24 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         Figure::measured("time that it waited for others", latest.waited_ns as f64, "ns"),
     ];
     evidence.extend(reasons(ranks, latest.rank));
-    let others = ranks.ranks.len().saturating_sub(1);
+    let affected = affected_percent(ranks, latest.rank);
     let draft = Draft {
-        title: format!(
-            "The other {others} ranks wait for rank {}: {} of the time of all ranks",
-            latest.rank,
-            written(share)
-        ),
+        title: match others {
+            1 => {
+                format!("The other rank waits for rank {}: {} of the time of both", latest.rank, written(share))
+            }
+            n => format!(
+                "The other {n} ranks wait for rank {}: {} of the time of all ranks",
+                latest.rank,
+                written(share)
+            ),
+        },
         metric: "time of all ranks",
-        share_percent: share,
+        share_percent: affected,
         gain: Gain::Bounded {
-            at_most_percent: share,
-            because: "if it comes with the others, nobody waits for it; the next to come may be late, too"
+            at_most_percent: affected,
+            because: "if it comes with the others, all end earlier, by no more than these waited; the next to come \
+                      may be late, too"
                 .into(),
         },
         places: vec![rank_place(ranks, latest.rank, share)],
@@ -83,6 +93,15 @@ fn for_certain(collectives: &[Collective], rank: u32) -> u64 {
     let certain = |row: &Collective| row.waited_ns.saturating_sub(error(row));
     let of_rank = collectives.iter().filter(|row| row.latest_rank == rank);
     of_rank.map(certain).fold(0, u64::saturating_add)
+}
+
+/// Time of all ranks that this one makes longer, percent: the waits of the others and, in each collective, as much of
+/// its own as each of them waits.
+fn affected_percent(ranks: &RankTables, rank: u32) -> f64 {
+    let its = ranks.stragglers.collectives.iter().filter(|of| of.latest_rank == rank);
+    let later = its.map(|of| of.waited_ns as f64 / of.ranks.saturating_sub(1).max(1) as f64).sum::<f64>();
+    let mean = ranks.time_ns() as f64 / ranks.ranks.len().max(1) as f64;
+    if mean > 0.0 { (later * 100.0 / mean).min(100.0) } else { 0.0 }
 }
 
 /// The phases in which it spends more than the median rank, over the training steps in which it is the slowest.
