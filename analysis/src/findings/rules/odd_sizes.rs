@@ -17,11 +17,11 @@ pub(super) const RULE: Rule = Rule {
     id: "odd-sizes",
     what: "products in half precision with sizes that are no multiple of 8",
     definition: "operations of `mm`, `addmm`, `bmm`, `baddbmm`, `linear`, `matmul` with an f16 or bf16 \
-                 tensor whose last two sizes are not multiples of `multiple` / all modelled operations ≥ \
-                 `min_percent`",
+                 tensor whose last two sizes are above 1 and no multiples of `multiple` / all modelled operations ≥ \
+                 `min_percent`, in a program that launches kernels",
     source: "TorchTidy (`MatMulDimInFP16Pattern`)",
     origin: "any product in half precision with a size that is no multiple of 8",
-    needs: "tensors of operators",
+    needs: "tensors of operators, and launches of kernels",
     parameters: &[
         Parameter { name: "multiple", default: 8.0, source: "TorchTidy" },
         Parameter { name: "min_percent", default: 5.0, source: "own; TorchTidy reports any" },
@@ -33,6 +33,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let metric = Metric::ModelFlops;
     if !facts.has(metric) {
         return Outcome::missing(reason::NO_PRODUCT_TENSORS);
+    }
+    // CPUs have no tensor cores.
+    if !facts.whole_has(Metric::Kernels) && !facts.whole_has(Metric::GpuTime) {
+        return Outcome::missing(reason::NO_KERNEL_LAUNCHES);
     }
     let multiple = (values.get("multiple") as u64).max(1);
     let is_odd = |node: NodeId| match facts.frame(node) {
@@ -89,7 +93,8 @@ fn is_odd(name: &str, multiple: u64) -> bool {
     let list = operands.rsplit_once(']').map_or(operands, |(list, _)| list);
     list.split(", ").filter_map(sizes).any(|sizes| {
         let matrix = sizes.len() >= 2;
-        matrix && sizes.iter().rev().take(2).any(|size| !size.is_multiple_of(multiple))
+        // A single row is a product with a vector, which memory bounds: nothing is won by padding it.
+        matrix && sizes.iter().rev().take(2).any(|size| *size > 1 && !size.is_multiple_of(multiple))
     })
 }
 
@@ -111,6 +116,7 @@ mod tests {
         check("aten::mm [32x64, 64x127] f32", false);
         check("aten::mm [32x60, 60x128] bf16", true);
         check("aten::bmm.out [3x32x64, 3x64x128] bf16", false);
+        check("aten::mm [1x4096, 4096x4096] bf16", false);
         check("aten::mul [3x5, 3x5] f16", false);
         check("aten::mm [?, 64xxx] f16", false);
         check("aten::mm", false);
