@@ -6,6 +6,7 @@
 //! This takes about 30 bytes per context.
 
 mod class;
+mod devices;
 mod places;
 
 use deepctx_profile::context::phase::{Phase, phases};
@@ -18,6 +19,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 pub(crate) use class::{Class, Classes};
+pub(crate) use devices::{KERNELS_AND_COPIES, WARP_SAMPLES};
 pub(crate) use places::{PlaceKey, PlacePart};
 
 use super::share::{Share, Sum};
@@ -170,15 +172,6 @@ impl<'p> Facts<'p> {
     /// Length of the capture; zero when unknown.
     pub(crate) fn elapsed(&self) -> Nanos {
         self.elapsed
-    }
-
-    /// The part of the capture, below one, in which a device spent time of this metric. `None` if it is not a device
-    /// time, if it is not below one, or if the length of the capture is unknown.
-    pub(crate) fn part_of_capture(&self, metric: &str) -> Option<f64> {
-        let of_device = [Metric::GpuTime, Metric::CopyTime];
-        let metric = of_device.into_iter().find(|of_device| of_device.name() == metric)?;
-        let (time, capture) = (self.whole.tree.total(metric).sum, self.elapsed.0);
-        (time < capture).then(|| time as f64 / capture as f64)
     }
 
     /// The metric of the program's own time; `None` if there is none.

@@ -3,7 +3,7 @@
 use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values};
-use crate::findings::facts::Class;
+use crate::findings::facts::{Class, KERNELS_AND_COPIES};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
@@ -31,7 +31,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: Metric::CopyTime,
         share,
         limit: "min_percent",
-        of: Some("time of kernels and copies"),
+        of: Some(KERNELS_AND_COPIES),
         places: None,
         is_in: &|node| facts.classes(node).has(Class::BlockingCopy),
         by: PlaceKey::Line,

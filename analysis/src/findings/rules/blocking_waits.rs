@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use deepctx_profile::metric::Metric;
 use rustc_hash::FxHashSet;
 
+use super::idle_device::most_idle_percent;
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
@@ -51,25 +52,31 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let mut sum = Sum::default();
     lines.iter().for_each(|(_, part)| sum += part.sum);
     let share = percent(sum.value, whole);
+    // While the device works, nobody could go on for long: only the time in which it rests is won.
+    let idle = most_idle_percent(facts);
+    let others = lines.len() as u64 - 1;
+    let beside = if others > 0 { format!(" and {}", counted(others, "other line")) } else { String::new() };
+    let mut evidence = vec![
+        Figure::measured("time in calls that wait", sum.value as f64, "ns"),
+        Figure::measured("calls that wait", sum.count as f64, "count"),
+    ];
+    evidence.extend(idle.map(|idle| Figure::measured("device idle, of the capture", idle, "percent")));
     let draft = Draft {
         title: format!(
-            "The program waits {} of its time for its device, in {} at {}",
+            "The program waits {} of its time for its device, in {} at {}{beside}",
             written(share),
             counted(sum.count, "call"),
             facts.label(*first)
         ),
-        metric: Metric::SyncTime.name(),
+        metric: "time of the threads that wait",
         share_percent: share,
         gain: Gain::Bounded {
-            at_most_percent: share,
+            at_most_percent: idle.map_or(share, |idle| idle.min(share)),
             because: "the device must still finish; what is won is the time in which it had nothing to do"
                 .into(),
         },
         places: lines.iter().take(5).map(|(frame, part)| facts.place(*frame, part, whole)).collect(),
-        evidence: vec![
-            Figure::measured("time in calls that wait", sum.value as f64, "ns"),
-            Figure::measured("calls that wait", sum.count as f64, "count"),
-        ],
+        evidence,
         advice: "Read results less often (.item() and .cpu() wait), keep them on the device, or copy with \
                  non_blocking=True from pinned memory.",
         datapoints: calls.count,

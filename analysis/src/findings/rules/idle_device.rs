@@ -1,10 +1,8 @@
 //! Devices that are idle.
 
-use deepctx_profile::device::activity::ActivityKind;
 use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::units::Nanos;
-use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, Rule, Values, counted, no_device_time, written};
 use crate::amount::percent;
@@ -17,7 +15,8 @@ pub(super) const RULE: Rule = Rule {
     what: "devices that have nothing to do for much of the capture",
     definition: "time in which a device runs a kernel or a copy / time from the first of these to the end of the \
                  capture < `min_busy_percent`; where that was not measured, of GPUs that ran anything, as their \
-                 driver says, in the whole capture",
+                 driver says, in the whole capture; processes share a device with the same number, unless the driver \
+                 says that as many were busy",
     source: "Kineto's TensorBoard plug-in (GPU utilization < 50 %); Nsight Systems (`gpu_time_util`, 50 %)",
     origin: "GPU utilization < 50 % (Kineto); of 30 equal parts of the trace, those < 50 % (Nsight Systems)",
     needs: "activities of devices, all of them kept; another tool's trace; or launches, and system metrics of GPUs",
@@ -46,46 +45,40 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
 }
 
-/// From single activities.
+/// From single activities, or from another tool's trace.
 fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
-    let activities = &facts.whole().gpu.activities;
-    if !facts.whole().gpu.uses.is_empty() {
-        return Ok(of_trace(&facts.whole().gpu.uses));
-    }
-    if activities.left_out() > 0 || activities.iter().len() == 0 {
+    let gpu = &facts.whole().gpu;
+    let is_trace = !gpu.uses.is_empty();
+    if !is_trace && (gpu.activities.left_out() > 0 || gpu.activities.iter().len() == 0) {
         return Err(Outcome::missing(reason::ACTIVITIES_INCOMPLETE));
     }
-    if facts.elapsed().0 == 0 {
+    if !is_trace && facts.elapsed().0 == 0 {
         return Err(Outcome::missing(reason::NO_CAPTURE_LENGTH));
     }
-    let busy = busy_by_device(facts);
+    let uses = facts.device_uses();
+    let sum =
+        |of: fn(&DeviceUse) -> Nanos| uses.iter().map(of).fold(0u64, |sum, time| sum.saturating_add(time.0));
     // The time before a program first uses a device belongs to `late-start`.
-    let first = activities.iter().map(|activity| activity.start).min().unwrap_or_default();
-    let since_first = facts.elapsed().0.saturating_sub(first.0);
-    let whole = since_first.saturating_mul(busy.len() as u64);
+    let (until, since) = (sum(|of| of.until_first), sum(|of| of.since_first));
+    let single = "the time since its first work";
     Ok(BusyTime {
-        devices: busy.len(),
-        percent: percent(busy.values().sum(), whole),
-        of: "the time since its first work",
-        of_percent: percent(since_first, facts.elapsed().0),
+        devices: uses.len(),
+        percent: percent(sum(|of| of.busy), since),
+        of: if uses.len() == 1 { single } else { "the time since their first work" },
+        of_percent: percent(since, since.saturating_add(until)),
         figure: "time in which a kernel or a copy ran",
-        datapoints: activities.iter().len() as u64,
+        datapoints: if is_trace { uses.len() } else { gpu.activities.iter().len() } as u64,
     })
 }
 
-/// From another tool's trace.
-fn of_trace(uses: &[DeviceUse]) -> BusyTime {
-    let sum =
-        |of: fn(&DeviceUse) -> Nanos| uses.iter().map(of).fold(0u64, |sum, time| sum.saturating_add(time.0));
-    let (until, since) = (sum(|of| of.until_first), sum(|of| of.since_first));
-    BusyTime {
-        devices: uses.len(),
-        percent: percent(sum(|of| of.busy), since),
-        of: "the time since its first work",
-        of_percent: percent(since, since.saturating_add(until)),
-        figure: "time in which a kernel or a copy ran",
-        datapoints: uses.len() as u64,
-    }
+/// Share of the capture in which the device that rested most had nothing to do since its first work, percent. `None` if
+/// that was not measured.
+pub(super) fn most_idle_percent(facts: &Facts<'_>) -> Option<f64> {
+    let idle = |of: &DeviceUse| {
+        let whole = of.since_first.0.saturating_add(of.until_first.0);
+        percent(of.since_first.0.saturating_sub(of.busy.0), whole)
+    };
+    facts.device_uses().iter().map(idle).max_by(f64::total_cmp)
 }
 
 /// For programs that launched something: the utilization of the machine's GPUs that were not always idle. The driver
@@ -136,41 +129,5 @@ fn counted_devices(n: usize) -> String {
     match n {
         1 => "The device is".to_owned(),
         n => format!("{} are", counted(n as u64, "device")),
-    }
-}
-
-/// By process and device: the union of its activities, ns.
-fn busy_by_device(facts: &Facts<'_>) -> FxHashMap<(u32, u32), u64> {
-    let mut spans: FxHashMap<(u32, u32), Vec<(u64, u64)>> = FxHashMap::default();
-    for activity in facts.whole().gpu.activities.iter() {
-        if activity.kind != ActivityKind::Sync {
-            let span = (activity.start.0, activity.end.0);
-            spans.entry((activity.pid, activity.device)).or_default().push(span);
-        }
-    }
-    spans.into_iter().map(|(device, spans)| (device, union(spans))).collect()
-}
-
-fn union(mut spans: Vec<(u64, u64)>) -> u64 {
-    spans.sort_unstable();
-    let (mut sum, mut until) = (0u64, 0u64);
-    for (start, end) in spans {
-        sum = sum.saturating_add(end.saturating_sub(start.max(until)));
-        until = until.max(end);
-    }
-    sum
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overlapping_activities_count_once() {
-        let check = |spans: &[(u64, u64)], expect| assert_eq!(union(spans.to_vec()), expect, "{spans:?}");
-        check(&[], 0);
-        check(&[(5, 9), (0, 2)], 6);
-        check(&[(0, 10), (2, 3), (8, 12)], 12);
-        check(&[(4, 2)], 0);
     }
 }

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
-use crate::findings::facts::SAMPLES_MIN;
+use crate::findings::facts::{SAMPLES_MIN, WARP_SAMPLES};
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
@@ -99,7 +99,7 @@ fn finding(
     places.extend(facts.lines(reason, waits, all));
     Draft {
         title: format!("{} of the samples of {name} wait: {stall}", written(share)),
-        metric: "samples of warps",
+        metric: WARP_SAMPLES,
         share_percent: percent(of_kernel, all),
         gain: Gain::Bounded {
             at_most_percent: percent(n, all),
