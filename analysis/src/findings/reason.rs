@@ -52,7 +52,7 @@ reasons! {
     pub(super) const NO_LINK_SPEED = "no-link-speed",
         "no network interface says how fast its link is; those of virtual machines seldom do";
     pub(super) const CPU_LIMIT_REACHED = "cpu-limit-reached",
-        "tasks that a CPU limit stopped count as waiting, and a limit stopped some";
+        "tasks that a CPU limit stopped count as waiting, and a limit stopped some again and again";
     pub(super) const INTERPRETER_STRIPPED = "interpreter-stripped",
         "the Python interpreter has no symbols: its waits for its lock, if there are any, look like its other waits",
         helps "--debuginfod, or an interpreter with symbols";

@@ -9,6 +9,9 @@ use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
 use crate::tables::system::resource;
 
+/// From this share of its periods on, a limit explains waits for a CPU.
+const MIN_PERCENT: f64 = 5.0;
+
 pub(super) const RULE: Rule = Rule {
     id: "cpu-limit",
     what: "a container or service that its CPU limit stops again and again",
@@ -16,9 +19,22 @@ pub(super) const RULE: Rule = Rule {
     source: "own rule; Kubernetes' throttling alerts",
     origin: "throttled periods / periods > 25 %",
     needs: "system metrics",
-    parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own; the common alert is at 25" }],
+    parameters: &[Parameter {
+        name: "min_percent",
+        default: MIN_PERCENT,
+        source: "own; the common alert is at 25",
+    }],
     check,
 };
+
+/// Whether a limit stops targets so often that their waits for a CPU are its own.
+pub(super) fn explains_waits(facts: &Facts<'_>) -> bool {
+    let tree = &facts.whole().tree;
+    tree.cells(Metric::LimitedPeriods).any(|(node, periods)| {
+        let throttled = tree.exclusive(node, Metric::ThrottledPeriods).sum.min(periods.sum);
+        percent(throttled, periods.sum) >= MIN_PERCENT
+    })
+}
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let profile = facts.whole();

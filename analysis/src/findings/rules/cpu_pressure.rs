@@ -1,9 +1,13 @@
 //! Programs of the machine that wait for a CPU.
 
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 
 use super::pressure::PressureCheck;
-use super::{Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, Rule, Values, cpu_limit};
+use crate::amount::percent;
+use crate::findings::facts::Class;
+use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
@@ -14,16 +18,16 @@ pub(super) const RULE: Rule = Rule {
                  capture ≥ `min_percent`",
     source: "SageMaker Debugger (`CPUBottleneck`); the kernel's own count of it",
     origin: "share of snapshots with GPU < 10 % and a CPU > 90 % is > 50 %",
-    needs: "system metrics, and targets that no CPU limit stops",
+    needs: "system metrics, and targets that no CPU limit stops often",
     parameters: &[Parameter { name: "min_percent", default: 20.0, source: "own" }],
     check,
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    if facts.whole_has(Metric::ThrottledPeriods) {
+    if cpu_limit::explains_waits(facts) {
         return Outcome::missing(reason::CPU_LIMIT_REACHED);
     }
-    PressureCheck {
+    let outcome = PressureCheck {
         metric: Metric::CpuPressureTime,
         what: "some program of the machine waited for a CPU",
         figure: "time in which some task waited for a CPU",
@@ -31,5 +35,32 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
                  workers (OMP_NUM_THREADS, num_workers).",
         because: "with a CPU for each task nothing waits for one; whether this program waited, --off-cpu says",
     }
-    .outcome(facts, values)
+    .outcome(facts, values);
+    match outcome {
+        Outcome::Findings(findings) => {
+            Outcome::Findings(findings.into_iter().map(|finding| bounded_by_waits(facts, finding)).collect())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Where waits of the program were measured, it wins no more than these. A wait without a stack may be one for a CPU.
+fn bounded_by_waits(facts: &Facts<'_>, mut finding: Finding) -> Finding {
+    if !facts.whole_has(Metric::OffCpuTime) {
+        return finding;
+    }
+    let is_unknown = |node| match facts.frame(node) {
+        Frame::Wait { reason } => facts.profile().strings.get(reason).starts_with("stack "),
+        _ => false,
+    };
+    let is_in = |node| facts.classes(node).has(Class::CpuQueue) || is_unknown(node);
+    let waited = facts.share_where(Metric::OffCpuTime, is_in).part.value;
+    let waits = percent(waited.min(facts.elapsed().0), facts.elapsed().0).min(finding.share_percent);
+    finding.gain = Gain::Bounded {
+        at_most_percent: waits,
+        because: "with a CPU for each task nothing waits for one; the program's threads waited no longer"
+            .into(),
+    };
+    finding.evidence.push(Figure::measured("waits of the program's threads", waited as f64, "ns"));
+    finding
 }

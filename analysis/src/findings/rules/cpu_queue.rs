@@ -2,8 +2,9 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, share_of_runnable};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, cpu_limit, share_of_runnable};
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -14,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     source: "SageMaker Debugger (`CPUBottleneck`, oversubscription by OpenCV); DeepContext 6.5 (more \
              loader threads than cores)",
     origin: "share of snapshots with GPU < 10 % and a CPU > 90 % is > 50 %",
-    needs: "time off the CPU",
+    needs: "time off the CPU, and targets that no CPU limit stops often",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,
 };
@@ -24,7 +25,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         Ok(share) => share,
         Err(missing) => return missing,
     };
-    ShareCheck {
+    let outcome = ShareCheck {
         metric: Metric::OffCpuTime,
         share,
         limit: "min_percent",
@@ -38,5 +39,12 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
                  cv2.setNumThreads(0)), or keep other programs off them.",
         because: "with a CPU for each thread these waits end; the work itself stays",
     }
-    .outcome(facts, values)
+    .outcome(facts, values);
+    match outcome {
+        // A thread that its limit stops waits for a CPU, too: `cpu-limit` reports it.
+        Outcome::Findings(_) if cpu_limit::explains_waits(facts) => {
+            Outcome::missing(reason::CPU_LIMIT_REACHED)
+        }
+        outcome => outcome,
+    }
 }
