@@ -32,18 +32,18 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(host) = facts.host() else { return no_host_time() };
-    if !facts.has(Metric::GpuTime)
-        && let Some(few) = too_few(&facts.share(host, Class::Spin))
-    {
-        return few;
+    let host = facts.host();
+    let few = host.map(|host| too_few(&facts.share(host, Class::Spin)));
+    let enough = matches!(few, Some(None));
+    if !facts.has(Metric::GpuTime) && !enough {
+        return few.flatten().unwrap_or_else(no_host_time);
     }
     let mut findings = hottest(facts, values, Metric::GpuTime, "kernel_percent");
     // Time that merely passes in a function is not its work.
-    if Facts::is_sampled(host) {
+    if let Some(host) = host.filter(|host| enough && Facts::is_sampled(*host)) {
         findings.extend(hottest(facts, values, host, "function_percent"));
     }
-    let datapoints = facts.share(host, Class::Spin).whole.count;
+    let datapoints = facts.share(host.unwrap_or(Metric::GpuTime), Class::Spin).whole.count;
     Outcome::of(findings, datapoints)
 }
 

@@ -8,7 +8,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time, too_few};
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::reason;
@@ -41,6 +41,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(steps) = steps(facts) else {
         return Outcome::missing(reason::NO_STEP_COUNT);
     };
+    if let Some(few) = too_few(&facts.share_where(host, |_| false)) {
+        return few;
+    }
     let mut calls: FxHashMap<Key, u64> = FxHashMap::default();
     for (node, sum) in facts.values(metric) {
         // An indexing operator's own calls are not calls of the program.
