@@ -145,6 +145,11 @@ fn finding(
         context,
         share_percent: share,
     };
+    let mut places = vec![place(LocationKind::Operator, &name)];
+    // Without Python frames there is no line.
+    if line != FrameId::ROOT {
+        places.push(place(LocationKind::Line, &at));
+    }
     Draft {
         title: format!(
             "The backward pass of {name} takes {times:.1} times its forward pass, {} of {metric}",
@@ -156,7 +161,7 @@ fn finding(
             at_most_percent: excess,
             because: "a backward pass at the usual ratio stays".into(),
         },
-        places: vec![place(LocationKind::Operator, &name), place(LocationKind::Line, &at)],
+        places,
         evidence: vec![
             Figure::measured("forward pass", forward.value as f64, unit),
             Figure::measured("backward pass", backward.value as f64, unit),

@@ -47,8 +47,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             Figure::measured("memory of GPUs taken, most", peak, "percent"),
             Figure::measured("windows with more than the limit", share, "percent"),
         ],
-        advice: "Take smaller batches, checkpoint activations, or shard the model. A caching allocator keeps what was \
-                 freed: `--probe memory` says how much of it is in use, and by which lines.",
+        advice: "Take smaller batches, checkpoint activations, or shard the model. Some programs take most of it \
+                 at their start (JAX, TensorFlow, vLLM), and caching allocators keep what was freed: `--probe memory` \
+                 says how much PyTorch has in use, and by which lines.",
         datapoints,
         violations,
     };

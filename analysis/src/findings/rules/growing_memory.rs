@@ -29,7 +29,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let lanes = facts.profile().timeline.lanes();
+    let lanes = facts.whole().timeline.lanes();
     let lanes: Vec<&Lane> = lanes.iter().filter(|lane| lane.metric == Metric::LiveBytes).collect();
     if lanes.is_empty() {
         return Outcome::missing(reason::NO_TENSOR_MEMORY);
@@ -57,7 +57,7 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, lane: &Lane) -> Option<Findin
     if !(second < third && third < last) || points < values.get("min_points") || last - second < least {
         return None;
     }
-    let frame = facts.profile().tree.node(lane.node).frame;
+    let frame = facts.whole().tree.node(lane.node).frame;
     let name = facts.label(frame);
     let title = format!(
         "Live tensors grow from {} to {} ({} of the highest) in {name}",

@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let timeline = &facts.profile().timeline;
+    let timeline = &facts.whole().timeline;
     let lanes = timeline.lanes().iter().filter(|lane| lane.metric == Metric::GpuTime);
     let first = lanes.filter_map(|lane| lane.values.iter().position(|value| *value > 0)).min();
     let first = first.map(|first| Nanos(timeline.window().0.saturating_mul(first as u64)));

@@ -47,11 +47,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let mean = utilization.gpus.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / utilization.gpus.len() as f64;
     let idle = utilization.of_capture(100.0 - mean);
+    let is_one = utilization.gpus.len() == 1;
     let draft = Draft {
         title: format!(
-            "GPUs are busy {} of the time at most, with {} of their memory, and CPUs {}: larger batches fit",
+            "For 95% of the time, {} busy {} or less, with {} of {} memory, and CPUs {}: larger batches fit",
+            if is_one { "the GPU is" } else { "GPUs are" },
             written(busy),
             written(memory),
+            if is_one { "its" } else { "their" },
             written(cpus)
         ),
         metric: "length of the capture",

@@ -45,12 +45,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if steps.max as f64 <= limit || above < values.get("min_percent") {
         return Outcome::Healthy { datapoints: steps.count };
     }
-    let frame = profile.tree.node(facts.line(node)).frame;
     let place = facts.places(Metric::StepTime, super::PlaceKey::Line, |at| at == node, steps.sum);
+    let at = place.first().map_or_else(String::new, |of| format!(" at {}", of.name));
     let title = format!(
-        "Of {} at {}, the longest took {}, the mean {}",
+        "Of {}{at}, the longest took {}, the mean {}",
         counted(steps.count, "step"),
-        facts.label(frame),
         Nanos(steps.max),
         Nanos(mean as u64)
     );
