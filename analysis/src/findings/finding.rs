@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Finding {
     /// Id of the rule.
     pub rule: String,
-    /// The possible gain: [`Severity::of_percent`].
+    /// The possible gain: [`Severity::of_percent`]; also where another finding claims it.
     pub severity: Severity,
     /// The conclusion in one sentence, with its numbers.
     pub title: String,

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Subset;
 use facts::Facts;
+use rules::SHARED_TIME;
 
 pub use finding::{Basis, Figure, Finding, Gain, Location, LocationKind, Severity, UnknownSeverity};
 pub use own_rule::OwnRule;
@@ -129,8 +130,29 @@ impl Findings {
         for finding in &mut all.findings {
             finding.weigh(|metric| facts.part_of_capture(metric));
         }
+        all.refer();
         all.sort();
         all
+    }
+
+    /// Leaves time that several rules found to the one that claims it. Severities stay: who waits for one of these
+    /// rules must not miss it because another one fires, too.
+    fn refer(&mut self) {
+        let first = |finding: &Finding| finding.places.first().map(|place| (place.kind, place.name.clone()));
+        for shared in SHARED_TIME {
+            let claims: Vec<_> =
+                self.findings.iter().filter(|of| of.rule == shared.claims).map(first).collect();
+            let is_claimed = |of: &Finding| match shared.at_one_place {
+                true => claims.contains(&first(of)),
+                false => !claims.is_empty(),
+            };
+            let explain = self.findings.iter_mut().filter(|of| of.rule == shared.explains);
+            for finding in explain.filter(|of| of.gain.percent().is_some() && is_claimed(of)) {
+                let because = format!("`{}` found the same time, and says what could be won", shared.claims);
+                finding.gain = Gain::Unknown { because: because.into() };
+                finding.gain_of_capture_percent = None;
+            }
+        }
     }
 
     /// Adds the answers of rules that ran elsewhere, except those that the settings exclude.

@@ -58,6 +58,10 @@ mod uneven_steps;
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]
+mod gain_tests;
+#[cfg(test)]
+mod healthy_tests;
+#[cfg(test)]
 mod loader_tests;
 #[cfg(test)]
 mod rank_tests;
@@ -124,6 +128,24 @@ pub const RULES: &[&Rule] = &[
     &growing_memory::RULE,
     &probe_cost::RULE,
     &lost_events::RULE,
+];
+
+/// Time that two rules find: the first explains it, the second says what could be won.
+pub(super) struct SharedTime {
+    pub(super) explains: &'static str,
+    pub(super) claims: &'static str,
+    /// Whether the time is the same only if both findings name the same place first.
+    pub(super) at_one_place: bool,
+}
+
+/// All of it. A rule that refers to another one has an unknown gain, so that none stands in the list twice.
+pub(super) const SHARED_TIME: &[SharedTime] = &[
+    SharedTime { explains: "few-loader-workers", claims: "slow-data-loader", at_one_place: false },
+    SharedTime { explains: "slow-data-loader", claims: "stuck-data-loader", at_one_place: true },
+    SharedTime { explains: "bursty-device", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "small-batch", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "cpu-pressure", claims: "cpu-queue", at_one_place: false },
+    SharedTime { explains: "uneven-ranks", claims: "straggler", at_one_place: true },
 ];
 
 /// The rule-specific part of a finding; the rest follows from the rule.
@@ -243,10 +265,11 @@ fn share_of_runnable(facts: &Facts<'_>, class: Class) -> Result<Share, Outcome> 
     Ok(Share { part: Default::default(), whole, sampled: true, exact: [waits, waits] })
 }
 
-/// The outcome for a share of too few samples.
+/// The outcome for a share of too few samples, unless measured time outweighs all of them.
 fn too_few(share: &Share) -> Option<Outcome> {
     let count = share.whole.count;
-    (share.sampled && count < SAMPLES_MIN).then(|| {
+    let is_measured = share.exact[0].value > share.whole.value;
+    (share.sampled && count < SAMPLES_MIN && !is_measured).then(|| {
         let sentence = format!("only {count} samples were taken; {SAMPLES_MIN} are needed");
         Outcome::missing_because(reason::TOO_FEW_SAMPLES, sentence)
     })
