@@ -102,6 +102,11 @@ fn the_table_of_false_positives_is_that_of_the_programs() {
         assert!(RULES.iter().any(|of| of.id == *rule), "{rule}");
         assert!(PROGRAMS.iter().any(|of| of.0 == *program), "{program}");
     }
+    for finding in found.iter().flat_map(|(_, of)| &of.findings) {
+        assert!((0.0..=100.0).contains(&finding.share_percent), "{finding:?}");
+        let gain = finding.gain.percent().unwrap_or(0.0);
+        assert!((0.0..=finding.share_percent + 1e-9).contains(&gain), "{finding:?}");
+    }
     let mut table = String::from("| program | what it is |\n|---|---|\n");
     for (name, _, what) in PROGRAMS {
         writeln!(table, "| {name} | {what} |").unwrap();

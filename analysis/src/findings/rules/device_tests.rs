@@ -13,7 +13,7 @@ const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
 const NO_DEVICE: &str = "P py-7 / n f 300";
 
 /// A capture of 10 s with GPU utilization, used memory of 80, and CPU utilization in percent, per half second.
-fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
+pub(super) fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
     let mut profile = profile(LAUNCHES);
     let mut part = |name: &str| {
         let frames = ["m machine", name].map(|text| text::parse_frame(&mut profile, text).unwrap());
@@ -38,8 +38,8 @@ fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
 
 #[test]
 fn batches_that_leave_the_machine_idle_are_found() {
-    let small =
-        "GPUs are busy 40% of the time at most, with 25% of their memory, and CPUs 20%: larger batches fit";
+    let small = "For 95% of the time, the GPU is busy 40% or less, with 25% of its memory, and CPUs 20%: larger \
+                 batches fit";
     assert_eq!(found("small-batch", &utilization([40; 20], 25, 20)), small);
     // One GPU in use is enough.
     assert_eq!(found("small-batch", &utilization([90; 20], 25, 20)), "healthy");
@@ -104,7 +104,7 @@ fn devices_that_work_in_bursts_are_found() {
 }
 
 /// A capture of 10 s with the megabytes sent by an interface in each half second, over a link of the given megabits.
-fn sending(megabytes: [u64; 20], link_megabits: Option<u64>) -> Profile {
+pub(super) fn sending(megabytes: [u64; 20], link_megabits: Option<u64>) -> Profile {
     let mut profile = profile(NO_DEVICE);
     let frames = ["m machine", "m network eth0"].map(|text| text::parse_frame(&mut profile, text).unwrap());
     let node = profile.add(&frames, Metric::Samples, 0);

@@ -4,7 +4,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::{Job, text};
 use deepctx_profile::units::Nanos;
 
-use crate::findings::{Findings, LocationKind, Settings};
+use crate::findings::{Finding, Findings, LocationKind, Settings};
 use crate::{Selection, Subset};
 
 fn job(ranks: &[String]) -> Job {
@@ -21,8 +21,18 @@ fn rank(number: u32, computes_until: u32) -> String {
 }
 
 fn found(rule: &str, job: Option<&Job>) -> Findings {
+    found_by_all(&[rule], job)
+}
+
+/// What these rules find where three ranks compute until the given times.
+pub(super) fn found_by(rules: &[&str], computes_until: [u32; 3]) -> Vec<Finding> {
+    let ranks = [0, 1, 2].map(|number| rank(number, computes_until[number as usize]));
+    found_by_all(rules, Some(&job(&ranks))).findings
+}
+
+fn found_by_all(rules: &[&str], job: Option<&Job>) -> Findings {
     let mut settings = Settings::default();
-    settings.only(rule).unwrap();
+    rules.iter().for_each(|rule| settings.only(rule).unwrap());
     let profile = deepctx_profile::text::parse("P a-1 / n f 1").unwrap();
     let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime)).with_events(job);
     Findings::compute(&subset, Nanos(1), &settings)
@@ -87,6 +97,25 @@ fn ranks_that_are_late_by_turns_are_no_stragglers() {
         turns(2, [[20, 100], [120, 200], [260, 300]]),
     ];
     check("straggler", &ranks, "healthy");
+}
+
+#[test]
+fn two_ranks_that_are_late_by_turns_are_no_stragglers() {
+    let turns = |number: u32, times: [[u32; 2]; 2]| {
+        let of = times.map(|[begin, end]| format!("kernel 0/9 {begin}..{end} ncclKernel_AllReduce"));
+        format!("rank {number} of 2\n step m 0..200 ProfilerStep#1\n {}", of.join("\n"))
+    };
+    let ranks = [turns(0, [[60, 100], [120, 200]]), turns(1, [[20, 100], [160, 200]])];
+    check("straggler", &ranks, "healthy");
+    let late = [turns(0, [[20, 100], [120, 200]]), turns(1, [[60, 100], [160, 200]])];
+    check("straggler", &late, "The other rank waits for rank 1: 20% of the time of both");
+}
+
+#[test]
+fn if_the_latest_rank_comes_earlier_all_end_earlier() {
+    let late = found("straggler", Some(&job(&[rank(0, 20), rank(1, 20), rank(2, 80)])));
+    // The others wait 60 of their 100 µs each.
+    assert_eq!(late.findings[0].gain.percent().map(f64::round), Some(60.0));
 }
 
 #[test]

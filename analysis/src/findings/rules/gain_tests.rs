@@ -1,0 +1,356 @@
+//! What could be won: the gain of each rule, how devices at rest weigh it, and that no two claim the same time.
+
+use std::collections::BTreeSet;
+
+use deepctx_profile::device::activity::{Activity, ActivityKind};
+use deepctx_profile::device::gpu::DeviceUse;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
+
+use super::device_tests::{sending, utilization};
+use super::healthy_tests::queued;
+use super::tests::{could_win_what_it_touches, on_machine, profile};
+use super::{RULES, rank_tests};
+use crate::findings::{Finding, Findings, Settings};
+
+/// What some rules find in a capture of 10 s.
+fn found(rules: &[&str], profile: &Profile) -> Vec<Finding> {
+    let mut settings = Settings::default();
+    rules.iter().for_each(|rule| settings.only(rule).unwrap());
+    Findings::of_profile(profile, Nanos(10_000_000_000), &settings).findings
+}
+
+/// What each finding could win, without the reason.
+fn could_win(found: &[Finding]) -> String {
+    let gains = found.iter().map(|of| {
+        assert!(could_win_what_it_touches(of), "{of:?}");
+        let gain = of.could_win();
+        gain.split([':', '(']).next().unwrap().trim().to_owned()
+    });
+    gains.collect::<Vec<_>>().join("; ")
+}
+
+const TRAIN: &str = "P py-7 / T py/7 / y /a/train.py:step:30 / o aten::mm / n gemm 700";
+const NEXT: &str = "P py-7 / T py/7 / y /a/train.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+const STEP: &str = "step-time: P py-7 / y /a/train.py:main:9 / r Optimizer.step#SGD";
+const KERNEL: &str = "gpu-time: P py-7 / y /a/train.py:step:30 / a cuLaunchKernel / g";
+
+/// A rule, a profile with its defect, and what could be won.
+type Defect = (&'static str, String, &'static str);
+
+const OF_CPU: &str = "at most 30.0% of cpu-time";
+const OF_CAPTURE: &str = "at most 30.0% of length of the capture";
+const OF_LOADING: &str = "at most 30.0% of time of the threads that use batches";
+const WORKER: &str = "y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode 30";
+
+/// A program in which a stack takes 30 % of the time.
+fn share(stack: &str) -> String {
+    format!("P py-7 / T py/7 / y /a/train.py:step:31 / {stack} 300\n{TRAIN}")
+}
+
+fn kernels(name: &str) -> String {
+    format!("{KERNEL} {name} 3000x300000\n{KERNEL} gemm 1000x2100000")
+}
+
+fn program_defects() -> Vec<Defect> {
+    let pressure = |of: &str| on_machine(&format!("system:{of}-pressure-time: m machine 20x150000000"));
+    let limit = "system:limited-periods: m machine / m cgroup /job 20x5\n\
+                 system:throttled-periods: m machine / m cgroup /job 20x2";
+    vec![
+        ("hotspot", share("n gemm"), "not known"),
+        ("spinning-threads", share("n gomp_barrier_wait"), OF_CPU),
+        (
+            "gil-wait",
+            "P py-7 / n g 200\noff-cpu-time: P py-7 / n take_gil 10x100000000".into(),
+            "at most 33.3% of time in which threads run or could run",
+        ),
+        ("cpu-pressure", pressure("cpu"), OF_CAPTURE),
+        ("cpu-limit", on_machine(limit), "at most 40.0% of periods of the limit"),
+        ("io-pressure", pressure("io"), OF_CAPTURE),
+        ("memory-pressure", pressure("memory"), OF_CAPTURE),
+        ("garbage-collection", share("n gc_collect_main"), OF_CPU),
+        ("import-time", share("y <frozen importlib._bootstrap>:_find_and_load / n f"), OF_CPU),
+        ("page-faults", share("k exc_page_fault"), OF_CPU),
+        ("logging-time", share("y /lib/python3.11/logging/__init__.py:Logger.info / n f"), OF_CPU),
+        ("compilation-time", share("n xla::cpu::CpuCompiler::RunBackend"), OF_CPU),
+        ("probe-cost", share("k asm_exc_int3"), OF_CPU),
+    ]
+}
+
+fn training_defects() -> Vec<Defect> {
+    let torch = |file: &str| share(&format!("y /v/torch/{file} / n f"));
+    let waits = |waits: &str| format!("{TRAIN}\noff-cpu-time: {NEXT} / n poll {waits}");
+    let workers: String = (1..=5).map(|pid| format!("P py-{pid} / T py/{pid} / {WORKER}\n")).collect();
+    let few = on_machine(&format!("{}\nP py-8 / T py/8 / {WORKER}", waits("3001x1000000")));
+    let fetch = format!("{NEXT} / y /v/torch/utils/data/_utils/fetch.py:fetch / n f 300\n{TRAIN}");
+    let indexes = format!(
+        "{STEP} 10x1000\ncalls: P py-7 / y /a/t.py:f:4 / o aten::select.int 500x1
+         P py-7 / y /a/t.py:f:4 / o aten::select.int / n view 300\n{TRAIN}"
+    );
+    let line = "P py-7 / T py/7 / y /a/m.py:f:3 / o aten::index.Tensor";
+    let backward = format!(
+        "{line} / n gather 200\n{line} / o [backward] / o IndexBackward0 / n scatter 1000\nP py-7 / n other 500"
+    );
+    vec![
+        ("conversions", share("o aten::contiguous / n f"), OF_CPU),
+        ("slow-data-loader", waits("3001x1000000"), OF_LOADING),
+        ("synchronous-data-loader", fetch, OF_LOADING),
+        ("stuck-data-loader", waits("3x1000000000"), OF_LOADING),
+        ("loader-workers", on_machine(&workers), "not known"),
+        ("few-loader-workers", few, OF_LOADING),
+        ("single-tensor-optimizer", torch("optim/adam.py:_single_tensor_adam"), OF_CPU),
+        ("gradient-zeroing", share("y /v/torch/optim/adam.py:Adam.zero_grad / o aten::zero_"), OF_CPU),
+        ("repeated-indexing", indexes, OF_CPU),
+        ("checkpoint-time", torch("serialization.py:save"), OF_CPU),
+        // The mean is 1.245 ms, the shortest 1 ms.
+        ("uneven-steps", format!("{STEP} 199x1000000\n{STEP} 1x50000000"), "at most 19.7% of step-time"),
+        // All above twice the forward pass: 600 of 1700.
+        ("backward-cost", backward, "at most 35.3% of cpu-time"),
+        ("data-parallel", torch("nn/parallel/data_parallel.py:scatter"), OF_CPU),
+    ]
+}
+
+fn device_defects() -> Vec<Defect> {
+    let of_kernels = "at most 30.0% of gpu-time, 9.0% of the capture";
+    let stalls = "stall:long_scoreboard: P py-7 / g gather / n +0x10 1x300\n\
+                  stall:selected: P py-7 / g gather / n +0x20 1x100";
+    let launches = "P py-7 / y /a/t.py:f:4 / n dispatch 300\nP py-7 / n other 300
+        kernels: P py-7 / y /a/t.py:f:4 / g add 100x1\ngpu-time: P py-7 / y /a/t.py:f:4 / g add 10x10000000";
+    let copies = "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpy / g Memcpy 100x10000000";
+    let sizes = "model-flops: P py-7 / o aten::mm / o aten::mm [32x64, 64x127] f16 100x1000\nkernels: P py-7 / n f 5x1";
+    vec![
+        // 81 of 2181 ms, in 10 s.
+        (
+            "small-kernels",
+            format!("{KERNEL} add 9000x9000\n{KERNEL} gemm 1000x2100000"),
+            "at most 3.7% of gpu-time, 0.8% of the capture",
+        ),
+        ("stall-reasons", stalls.into(), "at most 75.0% of samples of warps"),
+        // 3 s less 0.1 s, of 6 s.
+        ("cpu-latency", launches.into(), "at most 48.3% of cpu-time"),
+        (
+            "blocking-waits",
+            "sync-time: P py-7 / T py/7 / y /a/t.py:f:4 / a cudaStreamSynchronize 200x20000000".into(),
+            "at most 40.0% of time of the threads that wait",
+        ),
+        (
+            "blocking-copies",
+            format!("{copies}\n{KERNEL} gemm 100x10000000"),
+            "at most 50.0% of time of kernels and copies, 10.0% of the capture",
+        ),
+        ("single-precision", kernels("ampere_sgemm_32x32"), of_kernels),
+        ("odd-sizes", sizes.into(), "not known"),
+        ("communication", kernels("ncclDevKernel_AllReduce"), of_kernels),
+        (
+            "collective-backend",
+            format!("{}\nkernels: P py-7 / n f 5x1", share("n void gloo::sum<float>(void*)")),
+            OF_CPU,
+        ),
+    ]
+}
+
+/// Rules whose defect is more than sums of a profile.
+fn other_defects() -> Vec<(&'static str, Profile, &'static str)> {
+    let bursts = std::array::from_fn(|half| if half % 4 < 2 { 100 } else { 0 });
+    let full = std::array::from_fn(|half| if half < 4 { 60 } else { 5 });
+    vec![
+        ("cpu-queue", queued(""), "at most 33.3% of time in which threads run or could run"),
+        ("idle-device", on_devices(&[(7, 0, 0, 2_000)]), "at most 80.0% of length of the capture"),
+        ("bursty-device", utilization(bursts, 25, 20), "at most 50.0% of length of the capture"),
+        ("small-batch", utilization([40; 20], 25, 20), "at most 60.0% of length of the capture"),
+        ("full-memory", utilization([90; 20], 96, 20), "not known"),
+        ("network-limit", sending(full, Some(1000)), "at most 20.0% of length of the capture"),
+    ]
+}
+
+/// Rules that a test of their own holds: their input is more than a profile, or they say nothing of time.
+const ELSEWHERE: [&str; 5] = ["straggler", "uneven-ranks", "late-start", "growing-memory", "lost-events"];
+
+#[test]
+fn what_could_be_won_is_bounded_by_what_is_affected() {
+    let plain = [program_defects(), training_defects(), device_defects()].into_iter().flatten();
+    let plain = plain.map(|(rule, lines, expect)| (rule, profile(&lines), expect));
+    let all: Vec<_> = plain.chain(other_defects()).collect();
+    let mut wrong = String::new();
+    for (rule, profile, expect) in &all {
+        let gain = could_win(&found(&[rule], profile));
+        if gain != *expect {
+            wrong += &format!("{rule}: {gain}, not {expect}\n");
+        }
+    }
+    assert_eq!(wrong, "");
+    let held: BTreeSet<&str> = all.iter().map(|(rule, ..)| *rule).chain(ELSEWHERE).collect();
+    assert_eq!(held, RULES.iter().map(|rule| rule.id).collect());
+}
+
+/// A profile with activities: process, device, from and to in milliseconds.
+fn on_devices(activities: &[(u32, u32, u64, u64)]) -> Profile {
+    let mut profile = profile("gpu-time: P py-7 / g gemm 1x1000");
+    for (pid, device, from, to) in activities {
+        profile.gpu.activities.push(Activity {
+            node: NodeId::from_number(2),
+            kind: ActivityKind::Kernel,
+            pid: *pid,
+            device: *device,
+            context: 1,
+            stream: 7,
+            correlation: 1,
+            start: Nanos(from * 1_000_000),
+            end: Nanos(to * 1_000_000),
+            launched: None,
+            bytes: 0,
+        });
+    }
+    profile
+}
+
+#[test]
+fn processes_that_share_a_device_keep_it_busy_together() {
+    let idle = |activities: &[(u32, u32, u64, u64)]| {
+        let found = found(&["idle-device"], &on_devices(activities));
+        found.first().map_or("healthy", |of| &of.title).to_owned()
+    };
+    assert_eq!(idle(&[(7, 0, 0, 4_000), (8, 0, 4_000, 8_000)]), "healthy");
+    let alone = "The device is idle 60% of the time since its first work";
+    assert_eq!(idle(&[(7, 0, 0, 4_000)]), alone);
+    let two = "2 devices are idle 60% of the time since their first work";
+    assert_eq!(idle(&[(7, 0, 0, 4_000), (8, 1, 0, 4_000)]), two);
+    // Each from its own first work on: half of 10 s and all of 4 s.
+    assert_eq!(idle(&[(7, 0, 0, 4_000), (8, 1, 6_000, 10_000)]), "healthy");
+}
+
+/// Each process may call the GPU that it sees its first.
+#[test]
+fn the_driver_tells_processes_with_own_devices_apart() {
+    let gpus = |n: u32| -> String {
+        (0..n)
+            .map(|gpu| format!("system:gpu-busy-time: m machine / m gpu {gpu} GPU 20x200000000\n"))
+            .collect()
+    };
+    let mut two = on_devices(&[(7, 0, 0, 4_000), (8, 0, 4_000, 8_000)]);
+    two.merge(&profile(&gpus(2)));
+    let title = |profile: &Profile| found(&["idle-device"], profile)[0].title.clone();
+    // 8 of the 16 s since the first work of each are busy: 4 of 10 and 4 of 6.
+    assert_eq!(found(&["idle-device"], &two), []);
+    let mut idle = on_devices(&[(7, 0, 0, 4_000), (8, 0, 0, 4_000)]);
+    idle.merge(&profile(&gpus(2)));
+    assert_eq!(title(&idle), "2 devices are idle 60% of the time since their first work");
+}
+
+#[test]
+fn a_wait_wins_only_what_the_device_rests() {
+    let waits = |busy: &[(u32, u32, u64, u64)]| {
+        let mut profile = on_devices(busy);
+        let sync = "sync-time: P py-7 / T py/7 / y /a/t.py:f:4 / a cudaStreamSynchronize 400x20000000";
+        profile.merge(&super::tests::profile(sync));
+        let found = found(&["blocking-waits"], &profile);
+        (found[0].gain.percent().map(f64::round), found[0].severity.name())
+    };
+    assert_eq!(waits(&[(7, 0, 0, 9_000)]), (Some(10.0), "medium"));
+    assert_eq!(waits(&[(7, 0, 0, 1_000)]), (Some(80.0), "high"));
+    // Of several devices it may wait for the one that rests most.
+    assert_eq!(waits(&[(7, 0, 0, 9_900), (7, 1, 0, 5_000)]), (Some(50.0), "high"));
+}
+
+#[test]
+fn copies_and_warps_of_devices_at_rest_weigh_little() {
+    let copies = "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpy / g Memcpy 100x1000\n\
+                  gpu-time: P py-7 / g gemm 100x1000";
+    let stalls =
+        "stall:long_scoreboard: P py-7 / g gather / n +0x10 1x300\ngpu-time: P py-7 / g gather 100x1000";
+    for (rule, lines) in [("blocking-copies", copies), ("stall-reasons", stalls)] {
+        let found = found(&[rule], &profile(lines));
+        assert_eq!((found.len(), found[0].severity.name()), (1, "low"), "{rule}: 0.2 ms of 10 s");
+    }
+}
+
+#[test]
+fn time_of_devices_is_weighed_by_their_number() {
+    let mut of_two = profile(&format!("{KERNEL} ampere_sgemm_32x32 100x100000000"));
+    let gain = |profile: &Profile| found(&["single-precision"], profile)[0].gain_of_capture_percent;
+    // As long as the capture, on one device.
+    assert_eq!(gain(&of_two), None);
+    let busy = DeviceUse { busy: Nanos(5_000_000_000), ..DeviceUse::default() };
+    of_two.gpu.uses = vec![busy; 2];
+    assert_eq!(gain(&of_two), Some(50.0));
+    of_two.gpu.uses.clear();
+    of_two.gpu.activities = on_devices(&[(7, 0, 0, 5_000), (8, 1, 0, 5_000)]).gpu.activities;
+    assert_eq!(gain(&of_two), Some(50.0));
+}
+
+/// The rules that claim time, and those that refer to them.
+#[track_caller]
+fn check_shared(rules: [&str; 2], profile: &Profile) {
+    let both = found(&rules, profile);
+    let of =
+        |rule: &str| both.iter().find(|of| of.rule == rule).unwrap_or_else(|| panic!("{rule}: {both:?}"));
+    let [explains, claims] = rules.map(of);
+    assert!(claims.gain.percent().is_some(), "{claims:?}");
+    assert!(explains.could_win().contains(&format!("`{}`", claims.rule)), "{explains:?}");
+    assert_eq!(explains.gain.percent(), None);
+    // Alone it claims that time, and is as severe.
+    let alone = &found(&rules[..1], profile)[0];
+    assert!(alone.gain.percent().is_some() && alone.severity == explains.severity, "{alone:?}");
+}
+
+#[test]
+fn time_is_claimed_by_one_rule() {
+    let few = on_machine(&format!(
+        "{TRAIN}\noff-cpu-time: {NEXT} / n poll 3001x1000000
+         P py-8 / T py/8 / y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode 30"
+    ));
+    check_shared(["few-loader-workers", "slow-data-loader"], &profile(&few));
+    let stuck = format!("{TRAIN}\noff-cpu-time: {NEXT} / n poll 5x1000000000");
+    check_shared(["slow-data-loader", "stuck-data-loader"], &profile(&stuck));
+    // Other lines are other batches.
+    let other = NEXT.replace("main:8", "main:18");
+    let two = format!("{stuck}\noff-cpu-time: {other} / n poll 9000x1000000");
+    let both = found(&["slow-data-loader", "stuck-data-loader"], &profile(&two));
+    assert!(both.len() == 2 && both.iter().all(|of| of.gain.percent().is_some()), "{both:?}");
+    check_shared(["small-batch", "idle-device"], &utilization([40; 20], 25, 20));
+    let bursts = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 0 });
+    check_shared(["bursty-device", "idle-device"], &utilization(bursts, 25, 20));
+    let pressed = on_machine("system:cpu-pressure-time: m machine 20x150000000");
+    check_shared(["cpu-pressure", "cpu-queue"], &queued(&pressed));
+}
+
+#[test]
+fn a_rank_late_by_its_work_counts_once() {
+    let found = rank_tests::found_by(&["straggler", "uneven-ranks"], [20, 20, 80]);
+    let gains: Vec<_> = found.iter().map(|of| (of.rule.as_str(), of.gain.percent().is_some())).collect();
+    assert_eq!(gains, [("straggler", true), ("uneven-ranks", false)]);
+}
+
+/// The first places of findings.
+fn places(rules: &[&str], lines: &str) -> Vec<String> {
+    let found = found(rules, &profile(lines));
+    found.iter().flat_map(|of| of.places.iter().map(|place| place.name.clone())).collect()
+}
+
+#[test]
+fn findings_without_lines_name_what_there_is() {
+    let operator = "P py-7 / T py/7 / o aten::index.Tensor";
+    let lines = format!(
+        "{operator} / n gather 200\n{operator} / o [backward] / o IndexBackward0 / n scatter 1000\nP py-7 / n other 500"
+    );
+    assert_eq!(places(&["backward-cost"], &lines), ["aten::index.Tensor"]);
+    let step = "step-time: P py-7 / r step";
+    let steps = profile(&format!("{step} 199x1000000\n{step} 1x50000000"));
+    let title = "Of 200 steps at [range] step, the longest took 50.0 ms, the mean 1.25 ms";
+    assert_eq!(found(&["uneven-steps"], &steps)[0].title, title);
+}
+
+#[test]
+fn pressure_wins_no_more_than_the_program_waited() {
+    let pressed = "system:cpu-pressure-time: m machine 20x150000000";
+    let gain = |lines: &str| {
+        let found = found(&["cpu-pressure"], &profile(&on_machine(&format!("{pressed}\n{lines}"))));
+        found[0].gain.percent().map(f64::round)
+    };
+    assert_eq!(gain("P py-7 / n f 300"), Some(30.0));
+    assert_eq!(gain("P py-7 / n f 300\noff-cpu-time: P py-7 / n read 10x1000000"), Some(0.0));
+    // A second of waits for a CPU.
+    let waits = queued(&on_machine(pressed));
+    assert_eq!(found(&["cpu-pressure"], &waits)[0].gain.percent().map(f64::round), Some(10.0));
+}
