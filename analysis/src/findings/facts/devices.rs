@@ -5,16 +5,22 @@
 
 use deepctx_profile::device::activity::ActivityKind;
 use deepctx_profile::device::gpu::DeviceUse;
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 
 use super::Facts;
+use crate::amount::percent;
 
 /// Metric of a finding about kernels and copies.
 pub(crate) const KERNELS_AND_COPIES: &str = "time of kernels and copies";
 /// Metric of a finding about warps, which are sampled while kernels run.
 pub(crate) const WARP_SAMPLES: &str = "samples of warps";
+
+/// Metrics of a device's time.
+const DEVICE: [Metric; 2] = [Metric::GpuTime, Metric::CopyTime];
 
 /// Beginnings and ends, ns.
 type Spans = Vec<(u64, u64)>;
@@ -31,6 +37,57 @@ impl Facts<'_> {
             return Vec::new();
         }
         self.device_spans().into_iter().map(|spans| used(spans, self.elapsed)).collect()
+    }
+
+    /// Upper bound of the share of the capture in which the device that rested most had nothing to do since its first
+    /// work, percent. `None` if nothing was measured.
+    pub(crate) fn most_idle_percent(&self) -> Option<f64> {
+        let mut uses = self.device_uses();
+        if uses.is_empty() {
+            uses = self.device_uses_by_time();
+        }
+        let idle = |of: &DeviceUse| {
+            let whole = of.since_first.0.saturating_add(of.until_first.0);
+            percent(of.since_first.0.saturating_sub(of.busy.0), whole)
+        };
+        uses.iter().map(idle).max_by(f64::total_cmp)
+    }
+
+    /// Lower bound of how long each device of each process was at work: in each window of time as long as its busiest
+    /// stream, which runs one thing after the other.
+    fn device_uses_by_time(&self) -> Vec<DeviceUse> {
+        let timeline = &self.whole.timeline;
+        let window = timeline.window().0;
+        // By process and device, by stream: both of its metrics.
+        let mut streams: FxHashMap<(NodeId, u32), FxHashMap<NodeId, Vec<u64>>> = FxHashMap::default();
+        for lane in timeline.lanes().iter().filter(|lane| DEVICE.contains(&lane.metric)) {
+            let Some(device) = self.device_of_lane(lane.node) else { continue };
+            let process = self.whole.tree.node(lane.node).parent;
+            let stream = streams.entry((process, device)).or_default().entry(lane.node).or_default();
+            stream.resize(stream.len().max(lane.values.len()), 0);
+            stream.iter_mut().zip(&lane.values).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
+        }
+        let used = |streams: FxHashMap<NodeId, Vec<u64>>| {
+            let windows = streams.values().map(Vec::len).max().unwrap_or(0);
+            let busiest =
+                |at: usize| streams.values().filter_map(|of| of.get(at)).max().copied().unwrap_or(0);
+            let busy: Vec<u64> = (0..windows).map(|at| busiest(at).min(window)).collect();
+            let first = busy.iter().position(|ns| *ns > 0).unwrap_or(0) as u64;
+            let until_first = window.saturating_mul(first).min(self.elapsed.0);
+            let since_first = self.elapsed.0 - until_first;
+            let busy = busy.into_iter().fold(0, u64::saturating_add).min(since_first);
+            DeviceUse { busy: Nanos(busy), until_first: Nanos(until_first), since_first: Nanos(since_first) }
+        };
+        streams.into_values().map(used).collect()
+    }
+
+    /// The device of a stream's lane: `[device 0] stream 7`.
+    fn device_of_lane(&self, lane: NodeId) -> Option<u32> {
+        let Frame::GpuApi { name } = self.whole.frames.get(self.whole.tree.node(lane).frame) else {
+            return None;
+        };
+        let (device, _) = self.whole.strings.get(name).strip_prefix("[device ")?.split_once(']')?;
+        device.parse().ok()
     }
 
     /// Spans of activities, by device.
@@ -57,15 +114,16 @@ impl Facts<'_> {
 
     /// Devices that did something; at least one.
     fn devices(&self) -> u64 {
-        let of_trace = self.whole.gpu.uses.len();
-        let devices = if of_trace > 0 { of_trace } else { self.device_spans().len() };
-        devices.max(1) as u64
+        *self.devices.get_or_init(|| {
+            let of_trace = self.whole.gpu.uses.len();
+            let devices = if of_trace > 0 { of_trace } else { self.device_spans().len() };
+            devices.max(1) as u64
+        })
     }
 
     /// The part of the capture of all devices, below one, in which they spent time of this metric. `None` if it is no
     /// device time, if it is not below one, or if the length of the capture is unknown.
     pub(crate) fn part_of_capture(&self, metric: &str) -> Option<f64> {
-        const DEVICE: [Metric; 2] = [Metric::GpuTime, Metric::CopyTime];
         let is_of = |of: &Metric| match metric {
             KERNELS_AND_COPIES => true,
             WARP_SAMPLES => *of == Metric::GpuTime,

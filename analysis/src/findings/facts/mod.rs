@@ -9,6 +9,8 @@ mod class;
 mod devices;
 mod places;
 
+use std::cell::OnceCell;
+
 use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::intern::FrameId;
@@ -67,6 +69,8 @@ pub(crate) struct Facts<'p> {
     phases: Vec<Phase>,
     host_sums: Vec<Sum>,
     device_sums: Vec<Sum>,
+    /// Counted once it is asked for: a capture keeps many activities.
+    devices: OnceCell<u64>,
 }
 
 impl<'p> Facts<'p> {
@@ -88,6 +92,7 @@ impl<'p> Facts<'p> {
             phases: phases(profile),
             host_sums: Vec::new(),
             device_sums: Vec::new(),
+            devices: OnceCell::new(),
         };
         facts.within = facts.walk();
         facts.host_sums = host.map_or_else(Vec::new, |metric| facts.class_sums(metric));

@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use deepctx_profile::metric::Metric;
 use rustc_hash::FxHashSet;
 
-use super::idle_device::most_idle_percent;
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
@@ -53,14 +52,15 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     lines.iter().for_each(|(_, part)| sum += part.sum);
     let share = percent(sum.value, whole);
     // While the device works, nobody could go on for long: only the time in which it rests is won.
-    let idle = most_idle_percent(facts);
+    let idle = facts.most_idle_percent();
     let others = lines.len() as u64 - 1;
     let beside = if others > 0 { format!(" and {}", counted(others, "other line")) } else { String::new() };
     let mut evidence = vec![
         Figure::measured("time in calls that wait", sum.value as f64, "ns"),
         Figure::measured("calls that wait", sum.count as f64, "count"),
     ];
-    evidence.extend(idle.map(|idle| Figure::measured("device idle, of the capture", idle, "percent")));
+    evidence
+        .extend(idle.map(|idle| Figure::bounded("device idle, of the capture, at most", idle, "percent")));
     let draft = Draft {
         title: format!(
             "The program waits {} of its time for its device, in {} at {}{beside}",

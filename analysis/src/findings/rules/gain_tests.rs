@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use deepctx_profile::device::activity::{Activity, ActivityKind};
 use deepctx_profile::device::gpu::DeviceUse;
+use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::text;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
@@ -251,6 +253,31 @@ fn a_wait_wins_only_what_the_device_rests() {
     assert_eq!(waits(&[(7, 0, 0, 1_000)]), (Some(80.0), "high"));
     // Of several devices it may wait for the one that rests most.
     assert_eq!(waits(&[(7, 0, 0, 9_900), (7, 1, 0, 5_000)]), (Some(50.0), "high"));
+}
+
+/// Of a long capture only the last activities are kept, but all their time.
+#[test]
+fn streams_by_time_bound_how_long_a_device_rests() {
+    let gain = |streams: &[(u32, u64, u64)]| {
+        let sync = "sync-time: P py-7 / T py/7 / y /a/t.py:f:4 / a cudaStreamSynchronize 400x20000000";
+        let mut profile = profile(&format!("gpu-time: P py-7 / g gemm 1x1000\n{sync}"));
+        for (device, from, to) in streams {
+            let frames = ["P py-7".to_owned(), format!("a [device {device}] stream {from}")];
+            let frames = frames.map(|frame| text::parse_frame(&mut profile, &frame).unwrap());
+            let lane = profile.add(&frames, Metric::Samples, 0);
+            let [from, to] = [from, to].map(|ms| Nanos(ms * 1_000_000));
+            profile.timeline.add_span(lane, Metric::GpuTime, from, to, to.0 - from.0);
+        }
+        found(&["blocking-waits"], &profile)[0].gain.percent().map(f64::round)
+    };
+    assert_eq!(gain(&[]), Some(80.0));
+    assert_eq!(gain(&[(0, 0, 9_000)]), Some(10.0));
+    // Two streams at one time, and one after the other.
+    assert_eq!(gain(&[(0, 0, 4_000), (0, 1_000, 4_000)]), Some(60.0));
+    assert_eq!(gain(&[(0, 0, 4_000), (0, 4_000, 8_000)]), Some(20.0));
+    assert_eq!(gain(&[(0, 0, 9_000), (1, 0, 5_000)]), Some(50.0));
+    // It works from the second half on.
+    assert_eq!(gain(&[(0, 5_000, 9_000)]), Some(10.0));
 }
 
 #[test]

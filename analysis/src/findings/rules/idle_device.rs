@@ -71,16 +71,6 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     })
 }
 
-/// Share of the capture in which the device that rested most had nothing to do since its first work, percent. `None` if
-/// that was not measured.
-pub(super) fn most_idle_percent(facts: &Facts<'_>) -> Option<f64> {
-    let idle = |of: &DeviceUse| {
-        let whole = of.since_first.0.saturating_add(of.until_first.0);
-        percent(of.since_first.0.saturating_sub(of.busy.0), whole)
-    };
-    facts.device_uses().iter().map(idle).max_by(f64::total_cmp)
-}
-
 /// For programs that launched something: the utilization of the machine's GPUs that were not always idle. The driver
 /// does not report whose work they ran.
 fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
