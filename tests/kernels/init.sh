@@ -105,4 +105,6 @@ counted deep_native samples 1 '/\[unknown: / ? 0 : 1'
 counted python samples 1 '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
 counted python off-cpu-time 1 '/chain.py:nap.*\[off-cpu: /'
 counted gpu_launch kernels 1 '/step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
+# Printed with a check that fails.
+grep -v ' samples/s ' /tmp/record.log | tail -n 40
 poweroff -f
