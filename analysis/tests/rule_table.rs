@@ -36,6 +36,14 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
         "profiles/torch-loading.dctx",
         "start of a training with loader workers: mostly imports",
     ),
+    (
+        "torch-steps",
+        "profiles/torch-steps.dctx",
+        "the training of torch-cpu with steps, memory and the machine's figures",
+    ),
+    ("torch-inference", "profiles/torch-inference.dctx", "inference with PyTorch on two CPUs"),
+    ("web-server", "profiles/web-server.dctx", "a web service in Python's library, with its client"),
+    ("cpp-exceptions", "profiles/cpp-exceptions.dctx", "a C++ program that throws exceptions without end"),
 ];
 
 /// Findings that are right, each judged by reading the program or the names in its trace: rule, program, and why.
@@ -55,6 +63,19 @@ const DEFECTS: &[(&str, &str, &str)] = &[
     ("cpu-queue", "torch-cpu", "the CPUs were busy with other programs"),
     ("cpu-queue", "torch-embedding", "the CPUs were busy with other programs"),
     ("cpu-queue", "torch-loading", "the CPUs were busy with other programs"),
+    (
+        "cpu-queue",
+        "torch-steps",
+        "two threads of PyTorch and the profiler share two CPUs; waits of 0.6 ms on average",
+    ),
+    ("cpu-pressure", "torch-steps", "two threads of PyTorch and the profiler share two CPUs"),
+    ("spinning-threads", "torch-steps", "libgomp's threads wait in `gomp_barrier_wait_end`"),
+    ("spinning-threads", "torch-inference", "libgomp's threads wait in `gomp_barrier_wait_end`"),
+    ("page-faults", "torch-inference", "each convolution maps its result anew, and the kernel clears it"),
+    ("logging-time", "web-server", "each request is logged before it is answered"),
+    ("uneven-steps", "torch-steps", "the longest of 330 steps took 61 ms, the mean 16 ms"),
+    ("probe-cost", "torch-steps", "operators, ranges and memory are probed at each call"),
+    ("single-tensor-optimizer", "torch-steps", "the optimizer updates in `_single_tensor_…`"),
     ("garbage-collection", "torch-cpu", "the collector runs within the loop (`main`), not at its start"),
     ("garbage-collection", "torch-loading", "imports make objects, which start collections"),
     ("import-time", "torch-loading", "the recording holds little but the import of torch"),

@@ -11,12 +11,16 @@ pub(super) const RULE: Rule = Rule {
     id: "cpu-queue",
     what: "threads that could run and wait for a CPU: there are more of them than CPUs",
     definition: "time off the CPU with the reason `waiting for a CPU` / (that + time on the CPU) ≥ \
-                 `min_percent`",
+                 `min_percent`, in waits of `min_mean_us` on average: shorter ones are threads that just woke up",
     source: "SageMaker Debugger (`CPUBottleneck`, oversubscription by OpenCV); DeepContext 6.5 (more \
              loader threads than cores)",
     origin: "share of snapshots with GPU < 10 % and a CPU > 90 % is > 50 %",
     needs: "time off the CPU, and targets that no CPU limit stops often",
-    parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
+    parameters: &[
+        Parameter { name: "min_percent", default: 10.0, source: "own" },
+        // A thread that has to wait for its turn waits for milliseconds (EEVDF's base slice).
+        Parameter { name: "min_mean_us", default: 200.0, source: "own" },
+    ],
     check,
 };
 
@@ -25,6 +29,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         Ok(share) => share,
         Err(missing) => return missing,
     };
+    let waits = share.exact[0];
+    if (waits.value as f64) < waits.count as f64 * values.get("min_mean_us") * 1000.0 {
+        return Outcome::Healthy { datapoints: waits.count };
+    }
     let outcome = ShareCheck {
         metric: Metric::OffCpuTime,
         share,

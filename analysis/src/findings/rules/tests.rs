@@ -187,6 +187,11 @@ fn waits_are_found_in_time_off_the_cpu() {
     assert_eq!(found("cpu-queue", &queued), "healthy");
     queued.add(&[process, leaf], Metric::OffCpuTime, 900_000_000);
     assert_eq!(found("cpu-queue", &queued), "Threads that could run wait 33% of their time for a CPU");
+    // As long in all, in waits of 0.1 ms: of threads that others wake again and again.
+    for _ in 0..10_000 {
+        queued.add(&[process, leaf], Metric::OffCpuTime, 100_000);
+    }
+    assert_eq!(found("cpu-queue", &queued), "healthy");
     check("cpu-queue", run, "record with --off-cpu");
 }
 
