@@ -48,6 +48,8 @@ pub(crate) struct OwnerShares {
     /// The owner that the table grows for now.
     owner: Owner,
     taken: Vec<usize>,
+    /// Refusals because the table was full.
+    full: u64,
     /// Refusals because of a share.
     refused: u64,
 }
@@ -65,6 +67,11 @@ impl OwnerShares {
         self.owner
     }
 
+    /// Refusals because the table was full.
+    pub(crate) fn full(&self) -> u64 {
+        self.full
+    }
+
     /// Refusals because of a share.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
@@ -72,16 +79,18 @@ impl OwnerShares {
 
     /// Adds the refusals of another table.
     pub(crate) fn merge_refused(&mut self, other: &Self) {
+        self.full = self.full.saturating_add(other.full);
         self.refused = self.refused.saturating_add(other.refused);
     }
 
     /// Takes `more` for the present owner of a table that has `used` places of `most`.
     ///
     /// # Errors
-    /// There is no place, or none for this owner.
+    /// There is no place, or none for this owner, which is counted.
     pub(crate) fn take(&mut self, used: usize, more: usize, most: usize) -> Result<(), NoPlace> {
         let after = used.saturating_add(more);
         if after > most {
+            self.full = self.full.saturating_add(1);
             return Err(NoPlace::Full);
         }
         if self.taken.len() <= self.owner.index() {

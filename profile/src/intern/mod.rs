@@ -13,7 +13,7 @@ use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
 use crate::frame::Frame;
-use crate::owner::{NoPlace, Owner, OwnerShares};
+use crate::owner::{Owner, OwnerShares};
 pub use id::Id;
 pub use strings::{StrId, Strings, TEXT_MAX};
 
@@ -36,7 +36,6 @@ pub struct Frames {
     ids: FxHashMap<Frame, FrameId>,
     frames_max: usize,
     shares: OwnerShares,
-    refused: u64,
 }
 
 impl Frames {
@@ -47,7 +46,6 @@ impl Frames {
             ids: FxHashMap::default(),
             frames_max: usize::MAX,
             shares: OwnerShares::default(),
-            refused: 0,
         };
         for reserved in [Frame::Root, Frame::TreeFull, Frame::TableFull] {
             frames.intern(reserved);
@@ -62,17 +60,13 @@ impl Frames {
             return id;
         }
         let most = self.frames_max.min(u32::MAX as usize);
-        match self.shares.take(self.frames.len(), 1, most) {
-            Ok(()) => {
-                let id = FrameId::from_number(self.frames.len() as u32);
-                self.frames.push(frame);
-                self.ids.insert(frame, id);
-                return id;
-            }
-            Err(NoPlace::Full) => self.refused += 1,
-            Err(NoPlace::ShareTaken) => {}
+        if self.shares.take(self.frames.len(), 1, most).is_err() {
+            return FrameId::TABLE_FULL;
         }
-        FrameId::TABLE_FULL
+        let id = FrameId::from_number(self.frames.len() as u32);
+        self.frames.push(frame);
+        self.ids.insert(frame, id);
+        id
     }
 
     /// From now on, new frames count as this owner's.
@@ -109,7 +103,7 @@ impl Frames {
 
     /// Calls of [`Frames::intern`] answered with [`FrameId::TABLE_FULL`] because the table was full.
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.shares.full()
     }
 
     /// The same because the frame's owner had enough of it.

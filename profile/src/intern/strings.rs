@@ -12,7 +12,7 @@ use std::sync::Arc;
 use deepctx_common::memory::{shared_text_bytes, table_bytes};
 
 use crate::intern::Id;
-use crate::owner::{NoPlace, Owner, OwnerShares};
+use crate::owner::{Owner, OwnerShares};
 
 /// Handle of an interned text.
 pub type StrId = Id<str>;
@@ -36,7 +36,6 @@ pub struct Strings {
     bytes: usize,
     bytes_max: usize,
     shares: OwnerShares,
-    refused: u64,
     cut: u64,
 }
 
@@ -49,7 +48,6 @@ impl Strings {
             bytes: 0,
             bytes_max: usize::MAX,
             shares: OwnerShares::default(),
-            refused: 0,
             cut: 0,
         };
         strings.intern("");
@@ -76,14 +74,12 @@ impl Strings {
         if let Some(&id) = self.ids.get(text) {
             return id;
         }
-        let Ok(number) = u32::try_from(self.texts.len()) else {
-            self.refused += 1;
-            return StrId::FULL;
-        };
-        if let Err(why) = self.shares.take(self.bytes, text.len(), self.bytes_max) {
-            self.refused += u64::from(why == NoPlace::Full);
+        // All numbers are in use long after all bytes are.
+        let most = if u32::try_from(self.texts.len()).is_ok() { self.bytes_max } else { 0 };
+        if self.shares.take(self.bytes, text.len(), most).is_err() {
             return StrId::FULL;
         }
+        let number = self.texts.len() as u32;
         let (id, text) = (StrId::from_number(number), Arc::<str>::from(text));
         self.bytes += text.len();
         self.texts.push(Arc::clone(&text));
@@ -117,7 +113,7 @@ impl Strings {
 
     /// Calls of [`Strings::intern`] answered with [`StrId::FULL`] because the table was full.
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.shares.full()
     }
 
     /// The same because the text's owner had enough of it.

@@ -24,7 +24,7 @@ pub(crate) use trie::Trie;
 use crate::frame::Frame;
 use crate::intern::{FrameId, Id};
 use crate::metric::{Cell, Metric};
-use crate::owner::{NoPlace, Owner, OwnerShares};
+use crate::owner::{Owner, OwnerShares};
 
 /// Handle of a node.
 pub type NodeId = Id<Node>;
@@ -54,7 +54,6 @@ pub struct Tree {
     /// `[tree full]` nodes: they come on top of `nodes_max`.
     full_nodes: usize,
     shares: OwnerShares,
-    refused: u64,
 }
 
 /// Figures of one metric at some nodes.
@@ -82,7 +81,6 @@ impl Tree {
             nodes_max: nodes_max.min(u32::MAX as usize / 2),
             full_nodes: 0,
             shares: OwnerShares::default(),
-            refused: 0,
         }
     }
 
@@ -110,11 +108,8 @@ impl Tree {
     #[cold]
     fn new_child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         let nodes = self.shape.len();
-        let Err(why) = self.shares.take(nodes - self.full_nodes, 1, self.nodes_max) else {
+        if self.shares.take(nodes - self.full_nodes, 1, self.nodes_max).is_ok() {
             return NodeId::from_number(self.shape.insert(parent.number(), frame));
-        };
-        if why == NoPlace::Full {
-            self.refused = self.refused.saturating_add(1);
         }
         if self.shape.key(parent.number()) == FrameId::TREE_FULL {
             return parent;
@@ -179,7 +174,6 @@ impl Tree {
                 self.add_cell(here[node.index()], metric, cell);
             }
         }
-        self.refused = self.refused.saturating_add(other.refused);
         self.shares.merge_refused(&other.shares);
     }
 
@@ -212,7 +206,7 @@ impl Tree {
 
     /// Look-ups of new contexts that ended in a `[tree full]` node because the tree was full.
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.shares.full()
     }
 
     /// The same because their owner had enough of it.

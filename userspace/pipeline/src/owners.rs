@@ -4,21 +4,19 @@
 //! user's, and asking the system for each record would cost more than the record. Does not: limit anything.
 
 use deepctx_common::memory::table_bytes;
-use deepctx_profile::owner::Owner;
+use deepctx_profile::owner::{OWNERS_MAX, Owner};
 use rustc_hash::FxHashMap;
 
 use crate::symbols::ProcessFacts;
 
 /// Cached processes; when full, the cache is cleared and refilled.
 const PROCESSES_MAX: usize = 1 << 16;
-/// Most users with a number; the others share the last one.
-const USERS_MAX: usize = 1 << 12;
 
 /// The owners so far.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     of_process: FxHashMap<u32, Owner>,
-    /// By user; processes whose user is not known have one of their own.
+    /// By user; processes whose user is not known have one of their own. Users without a number share the last one.
     of_user: FxHashMap<Option<u32>, Owner>,
 }
 
@@ -39,7 +37,7 @@ impl Owners {
         let next = Owner::from_number(self.of_user.len() + 1);
         let owner = match self.of_user.get(&user) {
             Some(owner) => *owner,
-            None if self.of_user.len() >= USERS_MAX => next,
+            None if self.of_user.len() >= OWNERS_MAX => next,
             None => *self.of_user.entry(user).or_insert(next),
         };
         if self.of_process.len() >= PROCESSES_MAX {

@@ -132,38 +132,38 @@ impl ResolveStage {
         let mut missing = std::mem::take(&mut self.missing);
         missing.sort_unstable_by_key(|missing| group(&missing.code));
         for of_group in missing.chunk_by(|a, b| group(&a.code) == group(&b.code)) {
-            let codes: Vec<Code> = of_group.iter().map(|missing| missing.code).collect();
+            let codes = || of_group.iter().map(|missing| missing.code);
             profile.grow_for(of_group[0].owner);
             let mut answer = |n: usize, names: &[Name<'_>]| {
-                if let Some(code) = codes.get(n) {
+                if let Some(MissingCode { code, .. }) = of_group.get(n) {
                     self.learn(*code, names, profile, accounts);
                 }
             };
-            match codes[0] {
+            match of_group[0].code {
                 Code::Native { space, .. } => {
-                    let addresses: Vec<_> = codes.iter().filter_map(Code::address).collect();
+                    let addresses: Vec<_> = codes().filter_map(|code| code.address()).collect();
                     symbols.user(space, &addresses, &mut answer);
                 }
                 Code::Python { space, .. } => {
-                    let references: Vec<_> = codes.iter().filter_map(Code::reference).collect();
+                    let references: Vec<_> = codes().filter_map(|code| code.reference()).collect();
                     symbols.python(space, &references, &mut answer);
                 }
                 Code::Kernel { .. } => {
-                    let addresses: Vec<_> = codes.iter().filter_map(Code::address).collect();
+                    let addresses: Vec<_> = codes().filter_map(|code| code.address()).collect();
                     symbols.kernel(&addresses, &mut answer);
                 }
                 Code::Module { space, .. } => {
-                    let modules: Vec<_> = codes.iter().filter_map(Code::module).collect();
+                    let modules: Vec<_> = codes().filter_map(|code| code.module()).collect();
                     symbols.modules(space, &modules, &mut answer);
                 }
                 Code::AwaitChain(_) => {
-                    let chains: Vec<_> = codes.iter().filter_map(Code::await_chain).collect();
+                    let chains: Vec<_> = codes().filter_map(|code| code.await_chain()).collect();
                     symbols.await_chain_parts(&chains, &mut answer);
                 }
             }
-            for code in &codes {
-                if self.known.get(code).is_none_or(|known| *known == ASKED) {
-                    self.learn(*code, &[], profile, accounts);
+            for code in codes() {
+                if self.known.get(&code).is_none_or(|known| *known == ASKED) {
+                    self.learn(code, &[], profile, accounts);
                 }
             }
         }

@@ -59,17 +59,15 @@ impl Deadline {
         self.work_max.is_some()
     }
 
-    /// Whether the answer is late. `work`: CPU time since the request of a worker that has a CPU or waits for one,
-    /// where the kernel says how much.
-    pub(super) fn is_over(&self, now: Instant, work: Option<Option<Duration>>) -> bool {
-        let may_go_on = match (work, self.work_max) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(used), Some(most)) => LAST_ANSWER.get().is_none() && used.is_some_and(|used| used < most),
-        };
-        let is_over = now >= self.busy || now >= self.silent && !may_go_on;
+    /// Whether the answer is late. `is_running`: the worker has a CPU, or only waits for one; `used`: its CPU time
+    /// since the request, where that matters and the kernel says how much.
+    pub(super) fn is_over(&self, now: Instant, is_running: bool, used: Option<Duration>) -> bool {
+        let has_time = self
+            .work_max
+            .is_none_or(|most| LAST_ANSWER.get().is_none() && used.is_some_and(|used| used < most));
+        let is_over = now >= self.busy || now >= self.silent && !(is_running && has_time);
         let may_be_busy = self.busy > self.silent && self.work_max.is_none();
-        AT_WORK.fetch_add(u64::from(!is_over && may_be_busy && work.is_some()), Ordering::Relaxed);
+        AT_WORK.fetch_add(u64::from(!is_over && may_be_busy && is_running), Ordering::Relaxed);
         is_over
     }
 
@@ -90,8 +88,9 @@ mod tests {
         let begun = Instant::now();
         let seconds = Duration::from_secs;
         let check = |deadline: Deadline, after: u64, work: Option<Option<u64>>, expect: bool| {
-            let work = work.map(|used| used.map(seconds));
-            assert_eq!(deadline.is_over(begun + seconds(after), work), expect, "{after} {work:?}");
+            let used = work.flatten().map(seconds);
+            let is_over = deadline.is_over(begun + seconds(after), work.is_some(), used);
+            assert_eq!(is_over, expect, "{after} {work:?}");
         };
         let of_root = Deadline::new(begun, seconds(10), seconds(60));
         check(of_root, 9, None, false);

@@ -319,10 +319,9 @@ impl Worker {
                 Ok(read) if read == into.len() => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let work = self.is_running().then(|| self.cpu_time().zip(begun));
-                    let used = work.map(|times| times.map(|(now, begun)| now.saturating_sub(begun)));
-                    let now = Instant::now();
-                    if deadline.is_over(now, used) || is_past_last_answer() {
+                    let used = begun.and_then(|begun| Some(self.cpu_time()?.saturating_sub(begun)));
+                    let (now, is_running) = (Instant::now(), self.is_running());
+                    if deadline.is_over(now, is_running, used) || is_past_last_answer() {
                         return Err(WorkerFailure::Silent);
                     }
                     left = deadline.look_after(now);

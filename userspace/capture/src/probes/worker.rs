@@ -163,16 +163,16 @@ impl ProbeWorker {
             self.report();
             let wait = self.duty_cycle.as_ref().and_then(DutyCycle::next_check);
             heartbeat.idle();
-            let first = match requests.recv_timeout(wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY)) {
+            let received = requests.recv_timeout(wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY));
+            heartbeat.beat();
+            let first = match received {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => {
-                    heartbeat.beat();
                     self.check_budget();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            heartbeat.beat();
             let mut pids = HashSet::new();
             for request in std::iter::once(first).chain(requests.try_iter()) {
                 match request {
