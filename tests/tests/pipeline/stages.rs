@@ -184,6 +184,23 @@ fn missing_addresses_are_requested_once_and_in_batches() {
 }
 
 #[test]
+fn addresses_of_many_stacks_stay_cached() {
+    // More addresses than are cached, nearly all of them in one stack only.
+    const BATCHES: usize = 1900;
+    let mut records = String::new();
+    for batch in 1..=BATCHES {
+        let once = (0..60).map(|n| format!("x{batch:x}.{n:x}")).collect::<Vec<_>>().join(" ");
+        let line = format!("{batch} sample 7/7 app y{batch:x}! a b main\n{batch} sample 8/8 app {once}\n");
+        records += &format!("{line}advance {batch}\n");
+    }
+    let mut pipeline = run(&records);
+    assert_eq!(pipeline.symbols().asked["user"].1, 3 + BATCHES * 61);
+    let folded = folded(pipeline.profile());
+    let of_many = folded.lines().filter(|line| line.starts_with("app-7;main;b;a;y"));
+    assert_eq!(of_many.count(), BATCHES);
+}
+
+#[test]
 fn python_functions_are_told_at_once_and_once() {
     let records = "
         10 sample 7/7 app py:f@1 py:g@2 eval

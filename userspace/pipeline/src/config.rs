@@ -13,6 +13,13 @@ pub const STEP_MARKER: &str = "Optimizer.step#";
 /// Default number of launches that may wait for their activities: those of 26 s at 10 000 a second. About 30 MiB when
 /// full.
 const LAUNCHES: usize = 1 << 18;
+/// Most bytes of raw stacks in the cache: some ten thousand stacks of 60 frames.
+const STACK_BYTES_MAX: usize = 12 << 20;
+
+/// Bytes of raw stacks to cache for the samples of this many CPUs: some seconds of stacks that all differ.
+pub fn stack_bytes(cpus: usize) -> usize {
+    cpus.saturating_mul(512 << 10).saturating_add(4 << 20).min(STACK_BYTES_MAX)
+}
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +52,15 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 32 MiB hold half a second of 99 samples/s on 512 CPUs at a kilobyte each; 12 MiB hold some ten thousand stacks
-    /// of 60 frames. Together they stay below the profiler's limit of 150 MiB.
+    /// 32 MiB hold half a second of 99 samples/s on 512 CPUs at a kilobyte each. Together with the other bounds they
+    /// stay below the profiler's limit of 150 MiB.
     fn default() -> Self {
         Self {
             limits: Limits::default(),
             waiting_records: 1 << 16,
             waiting_bytes: 32 << 20,
             mapping_lookahead_ns: 500_000_000,
-            stack_bytes: 12 << 20,
+            stack_bytes: STACK_BYTES_MAX,
             timer: Metric::CpuTime,
             off_cpu: false,
             launches: LAUNCHES,

@@ -113,7 +113,7 @@ mod threads;
 mod torch_calls;
 mod trace_window;
 
-pub use config::{Config, STEP_MARKER};
+pub use config::{Config, STEP_MARKER, stack_bytes};
 pub use pipeline::Pipeline;
 pub use stages::ranges::EndedStep;
 pub use threads::text as thread_name;

@@ -29,8 +29,8 @@ use crate::stack_words::{Code, StackWord, group, kernel_stack_words, repaired, u
 use crate::symbols::{Name, Symbols};
 use crate::torch_calls::TorchCallWrappers;
 
-/// Cached addresses: 256 Ki at about 40 bytes are 10 MiB; a torch process has some ten thousand.
-const ADDRESSES_MAX: usize = 1 << 18;
+/// Cached addresses: 96 Ki in a table of 5 MiB, which doubles at 112 Ki; a torch process has some ten thousand.
+const ADDRESSES_MAX: usize = 96 << 10;
 /// Most frames of one address: how deep compilers inline, with a wide margin.
 const INLINED_MAX: usize = 64;
 /// Most parts of an await chain: more than the reader ever returns.
@@ -56,6 +56,8 @@ struct CachedFrames {
     unnamed: u16,
     /// The address lies in code that is known by now, with or without a name.
     known_code: bool,
+    /// Another stack had it since the last [`ResolveStage::trim`].
+    hit: bool,
 }
 
 /// The role of a frame among the operators of its stack.
@@ -80,7 +82,8 @@ struct MissingCode {
 }
 
 /// Placeholder until the answer comes.
-const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false };
+const ASKED: CachedFrames =
+    CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false, hit: false };
 
 /// The stage's state.
 #[derive(Debug, Default)]
@@ -180,15 +183,34 @@ impl ResolveStage {
             + self.missing.capacity() * size_of::<MissingCode>()
     }
 
-    /// Clears the cache once it is too large. Call it when nothing is missing and no path is in use.
+    /// Once the cache is too large, removes what only one stack had since the last time: mostly addresses of processes
+    /// that ended. Call it when nothing is missing and no path is in use.
     pub(crate) fn trim(&mut self) {
-        if self.known.len() > ADDRESSES_MAX && self.missing.is_empty() {
-            *self = Self {
-                elements: std::mem::take(&mut self.elements),
-                path: std::mem::take(&mut self.path),
-                ..Self::default()
-            };
+        if self.known.len() <= ADDRESSES_MAX || !self.missing.is_empty() {
+            return;
         }
+        self.known.retain(|_, known| std::mem::take(&mut known.hit));
+        if self.known.len() > ADDRESSES_MAX / 2 {
+            // Removing a few each time would cost more than resolving all again.
+            self.known.clear();
+        }
+        let (mut frames, mut parts) = (Vec::new(), Vec::new());
+        for known in self.known.values_mut() {
+            let range = known.begin as usize..known.begin as usize + usize::from(known.len);
+            known.begin = frames.len() as u32;
+            frames.extend_from_slice(&self.frames[range.clone()]);
+            parts.extend_from_slice(&self.parts[range]);
+        }
+        *self = Self {
+            known: std::mem::take(&mut self.known),
+            frames,
+            parts,
+            elements: std::mem::take(&mut self.elements),
+            path: std::mem::take(&mut self.path),
+            cpython_calls: std::mem::take(&mut self.cpython_calls),
+            torch_wrappers: std::mem::take(&mut self.torch_wrappers),
+            ..Self::default()
+        };
     }
 
     /// The path of a sample whose addresses have all been resolved.
@@ -269,8 +291,10 @@ impl ResolveStage {
     /// Adds one element; false if its address had to be noted.
     #[inline]
     fn add(&mut self, code: Code, asked: bool, profile: &mut Profile, accounts: &mut Accounts) -> bool {
-        match self.known.get(&code) {
+        match self.known.get_mut(&code) {
             Some(known) if *known != ASKED => {
+                // The second look-up of the stack that was resolved is not another stack.
+                known.hit |= !asked;
                 self.elements.push(*known);
                 true
             }
@@ -362,7 +386,8 @@ impl ResolveStage {
             self.push(frame, OperatorFrameRole::None);
         }
         let len = (self.frames.len() - begin as usize) as u16;
-        let known = CachedFrames { begin, len, unnamed, known_code: names.iter().any(is_of_known_code) };
+        let known_code = names.iter().any(is_of_known_code);
+        let known = CachedFrames { begin, len, unnamed, known_code, hit: false };
         self.known.insert(code, known);
         known
     }
@@ -458,7 +483,8 @@ impl ResolveStage {
     fn one(&mut self, frame: FrameId, profile: &mut Profile) -> CachedFrames {
         self.cpython_calls.learn(frame, profile);
         self.push(frame, OperatorFrameRole::None);
-        CachedFrames { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0, known_code: false }
+        let begin = self.frames.len() as u32 - 1;
+        CachedFrames { begin, len: 1, unnamed: 0, known_code: false, hit: false }
     }
 }
 

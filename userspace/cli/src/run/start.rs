@@ -48,6 +48,7 @@ pub(crate) fn start_session(
         hands_out_steps: how.hands_out_steps,
         trace: trace.as_ref().map(|(_, window)| *window),
         trace_level: how.trace_level,
+        stack_bytes: pipeline::stack_bytes(capture.cpus()),
         ..Config::default()
     };
     let options = Options {
