@@ -15,8 +15,9 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Processes of one name that get a node at once.
-pub(crate) const PROCESSES_AT_ONCE: u32 = 256;
+/// Processes of one name that get a node at once: as many as a job has workers. One that ends soon still adds sixty
+/// contexts.
+pub(crate) const PROCESSES_AT_ONCE: u32 = 64;
 /// Threads of one name and process that get a node at once.
 pub(crate) const THREADS_AT_ONCE: u32 = OF_NAME_MAX;
 /// The same below a shared process node, whose threads come and go with the processes.
