@@ -155,50 +155,68 @@ fn probe_sites_are_for_others_and_given_back() {
     ends_well(recording);
 }
 
-/// A stub in which a thread ends while looking up a kernel in no module.
+/// A stub in which a thread ends while looking up a kernel in no module, and stays in module 1.
 const LEFT: &str = "
 #include <sys/syscall.h>
 #include <unistd.h>
 int cuModuleGetFunction(void **out, void *module, const char *name) {
     if (!module) syscall(SYS_exit, 0);
+    while (module == (void *)1) pause();
     *out = (void *)name;
     return 0;
 }
 int cuLaunchKernel(void *kernel) { __asm__ volatile(\"\" :: \"r\"(kernel) : \"memory\"); return 0; }
 ";
 
-/// Runs `calls_left.c` as this user; returns once it has loaded the library.
-fn calls(folder: &Path, user: u32, threads: u32) -> OtherUserProcess {
+/// Runs `calls_left.c` as this user.
+fn calls(folder: &Path, user: u32, arguments: &[&str]) -> OtherUserProcess {
     let program = folder.join("calls_left");
     let mut command = Command::new(program);
-    command.arg(folder.join("libcuda.so.1")).arg(threads.to_string()).uid(user).gid(user);
+    command.arg(folder.join("libcuda.so.1")).args(arguments).uid(user).gid(user);
     OtherUserProcess::root(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
 }
 
-#[test]
-fn threads_that_end_within_calls_leave_nothing_behind() {
-    if !can_capture() {
-        return;
-    }
+/// More calls of another user than are followed, in threads that end within them or stay; then those of a victim.
+#[track_caller]
+fn leaves_room_for_calls(arguments: &[&str], gap: &str) {
     let folder = open_folder();
     std::fs::rename(library(folder.path(), LEFT), folder.path().join("libcuda.so.1")).unwrap();
     compiled_workload(folder.path(), "calls_left");
-    let mut leaving = calls(folder.path(), OTHER, IN_FLIGHT_MAX + 1_000);
-    let mut victim = calls(folder.path(), VICTIM, 0);
-    let mut lines = BufReader::new(leaving.0.stdout.take().unwrap()).lines();
+    let mut flood = calls(folder.path(), OTHER, arguments);
+    let mut victim = calls(folder.path(), VICTIM, &["0"]);
+    let mut lines = BufReader::new(flood.0.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "loaded");
     victim.wait_for_line("loaded");
     let busy = Busy::start();
-    let recording = Recording::start(&leaving.pid(), &["--pid", &victim.pid(), "--pid", &busy.pid()]);
+    let recording = Recording::start(&flood.pid(), &["--pid", &victim.pid(), "--pid", &busy.pid()]);
     recording.wait_for_probes();
     // Nothing scans the table meanwhile, so it fills up on any machine.
     recording.signal("STOP");
-    may_begin(&mut leaving);
+    may_begin(&mut flood);
     assert_eq!(lines.next().unwrap().unwrap(), "left");
     recording.signal("CONT");
-    recording.wait_until(|file| gaps(file, "returns-untracked") > 0);
+    recording.wait_until(|file| gaps(file, gap) > 0);
     may_begin(&mut victim);
     // A kernel gets its name when the lookup returns.
     recording.wait_until(|file| folded(file, "kernels", &[]).contains("found_by_name"));
     ends_well(recording);
+}
+
+/// More threads than calls in progress are followed.
+fn many() -> String {
+    (IN_FLIGHT_MAX + 1_000).to_string()
+}
+
+#[test]
+fn threads_that_end_within_calls_leave_nothing_behind() {
+    if can_capture() {
+        leaves_room_for_calls(&[&many()], "returns-untracked");
+    }
+}
+
+#[test]
+fn threads_that_stay_in_calls_leave_room_for_others() {
+    if can_capture() {
+        leaves_room_for_calls(&[&many(), "stay"], "calls-over-share");
+    }
 }

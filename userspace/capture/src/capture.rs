@@ -39,6 +39,7 @@ use super::tables;
 use super::target_map::TargetMap;
 use super::targets::{self, Targets};
 use super::threads::{self, DrainSetup, KernelCounters, ScanMemory, Scans, SiteCounts};
+use super::waiting_threads;
 
 /// Messages that may wait for the pipeline, besides those about the first processes. Records come in batches of at most
 /// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When the channel is full, records stay in the ring, and the kernel
@@ -64,6 +65,8 @@ pub struct Capture {
     called: Option<CalledFunctionMap>,
     /// The thread that reads machine metrics ends when this is dropped.
     _system: Option<Sender<()>>,
+    /// Likewise the thread that keeps users within their shares of waiting threads.
+    _waits: Option<Sender<()>>,
     stop: StopGuard,
     scan_memory: Arc<ScanMemory>,
     supervisor: Supervisor,
@@ -113,6 +116,7 @@ impl Capture {
         };
         let scans = threads::spawn_scan(scans, &supervisor);
         let system = start_system(&config, &found, &sender, &supervisor)?;
+        let waits = start_waits(&config, &loaded, &sender, &supervisor)?;
         let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
         // Mappings made between the first scans and the attachment were not reported.
         threads::request_rescans(&scans, &named);
@@ -137,6 +141,7 @@ impl Capture {
             probes,
             called,
             _system: system,
+            _waits: waits,
             stop,
             scan_memory,
             supervisor,
@@ -350,6 +355,21 @@ fn start_system(
     let spawn = |interval| system::spawn(interval, pids, config.accelerators, messages.clone(), supervisor);
     let what = "the thread that reads what the machine does";
     config.system_metrics.map(spawn).transpose().map_err(|source| CaptureError::Io { what, source })
+}
+
+/// Starts the thread that keeps users within their shares of waiting threads, if these are followed; it ends when the
+/// result is dropped.
+fn start_waits(
+    config: &CaptureConfig,
+    loaded: &LoadedPrograms,
+    messages: &Sender<Message>,
+    supervisor: &Supervisor,
+) -> Result<Option<Sender<()>>, CaptureError> {
+    if !config.off_cpu {
+        return Ok(None);
+    }
+    let started = waiting_threads::spawn(loaded.map(map::BLOCKED)?, messages.clone(), supervisor);
+    started.map(Some).map_err(|source| CaptureError::Io { what: "the thread of waiting threads", source })
 }
 
 /// Requires the privileges of a capture.

@@ -95,9 +95,12 @@ mod table_shares;
 mod tables;
 mod target_map;
 mod targets;
+mod thread_shares;
 mod threads;
 mod unsent_scans;
+mod wait_counters;
 mod waiting_scans;
+mod waiting_threads;
 
 pub use budget::{Budget, ProbeHold};
 pub use called_functions::CalledFunctionMap;
@@ -115,4 +118,5 @@ pub mod counters {
     pub use crate::gpus::GpuCounters;
     pub use crate::probe_counters::ProbeCounters;
     pub use crate::processes::ScanCounters;
+    pub use crate::wait_counters::WaitCounters;
 }

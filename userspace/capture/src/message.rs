@@ -12,6 +12,7 @@ use super::cpus::CpuCounters;
 use super::gpus::GpuCounters;
 use super::probe_counters::ProbeCounters;
 use super::processes::ScanCounters;
+use super::wait_counters::WaitCounters;
 
 /// A message of a capture, in the order in which it was learned.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub enum Message {
     Gpus(GpuCounters),
     /// Gaps of CPUs that came online, so far.
     Cpus(CpuCounters),
+    /// Waits that are not followed, so far.
+    Waits(WaitCounters),
     /// Counts of probes so far.
     Probes(ProbeCounters),
     /// A target process has ended.

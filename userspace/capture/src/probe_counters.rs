@@ -11,6 +11,9 @@ reasons! {
     const LEFT_OUT = "probe-left-out", "functions without a probe, since there are too many";
     const OVER_SHARE = "probe-over-share",
         "functions without a probe: the user of their file has most of the probes, and others need the rest";
+    const CALLS_OVER_SHARE = "calls-over-share",
+        "calls whose return is not followed: their user has most of the calls in progress, and others need the room",
+        class Gap;
     const PUT_OFF = "probe-scan-put-off",
         "new code that was not looked through at once: the calls of its libraries count from its next mapping on";
 }
@@ -32,6 +35,8 @@ pub struct ProbeCounters {
     pub left_out: u64,
     /// Functions left out because their user has most of the probes.
     pub over_share: u64,
+    /// Calls in progress that are no longer followed because their user has most of them.
+    pub calls_over_share: u64,
     /// Processes that could not be scanned.
     pub unreadable: u64,
     /// Requests for which there was no room.
@@ -46,11 +51,12 @@ pub struct ProbeCounters {
 
 impl ProbeCounters {
     /// What is not probed, and how often.
-    pub fn gaps(&self) -> [(&'static Reason, u64); 4] {
+    pub fn gaps(&self) -> [(&'static Reason, u64); 5] {
         [
             (REFUSED, self.refused),
             (LEFT_OUT, self.left_out),
             (OVER_SHARE, self.over_share),
+            (CALLS_OVER_SHARE, self.calls_over_share),
             (PUT_OFF, self.put_off),
         ]
     }

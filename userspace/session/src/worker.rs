@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::Message;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::{OwnCost, ResidentMemory};
-use deepctx_capture::counters::{CpuCounters, GpuCounters, ScanCounters};
+use deepctx_capture::counters::{CpuCounters, GpuCounters, ScanCounters, WaitCounters};
 use deepctx_capture::supervisor::{STALL_MIN, Supervisor, standstill_for_tests};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
@@ -72,6 +72,7 @@ pub(crate) struct Worker {
     scans: ScanCounters,
     gpus: GpuCounters,
     cpus: CpuCounters,
+    waits: WaitCounters,
     /// When to account memory by owner next.
     memory_due: Option<Instant>,
     /// Error of a write that is being retried.
@@ -105,6 +106,7 @@ impl Worker {
             scans: ScanCounters::default(),
             gpus: GpuCounters::default(),
             cpus: CpuCounters::default(),
+            waits: WaitCounters::default(),
             memory_due: None,
             retried: None,
         }
@@ -166,6 +168,7 @@ impl Worker {
             Message::Scans(counters) => self.scans = counters,
             Message::Gpus(counters) => self.gpus = counters,
             Message::Cpus(counters) => self.cpus = counters,
+            Message::Waits(counters) => self.waits = counters,
             Message::TargetGone { pid } => {
                 self.status.target_ended(pid, &self.named);
                 self.publish();
@@ -369,6 +372,8 @@ impl Worker {
         gaps.extend(memory::gaps());
         gaps.extend(self.gpus.gaps());
         gaps.extend(self.cpus.gaps());
+        gaps.extend(self.waits.gaps());
+        gaps.extend(self.pipeline.symbols().gaps());
         gaps.extend(self.status.probes.gaps());
         gaps.extend(self.sinks.iter().flat_map(|sink| sink.gaps()));
         self.pipeline.tables_lack(gaps);

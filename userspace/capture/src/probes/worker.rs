@@ -252,13 +252,14 @@ impl ProbeWorker {
         let expired = self.unused.expired(self.planner.planned(), now_ns, scarce);
         self.release(&expired);
         let left = self.waiting_calls.sweep();
+        self.counters.calls_over_share += left.over_share as u64;
         let freed = self.sites.settle(now_ns);
         if !freed.is_empty() && self.send(Message::SitesFreed(freed.clone())) {
             self.sites.reset_counts(&freed);
             self.retry_refused();
         }
-        if expired.len() + left + freed.len() > 0 {
-            tracing::debug!(files = expired.len(), left, freed = freed.len(), "swept what probes left");
+        if expired.len() + left.ended + left.over_share + freed.len() > 0 {
+            tracing::debug!(files = expired.len(), ?left, freed = freed.len(), "swept what probes left");
         }
     }
 

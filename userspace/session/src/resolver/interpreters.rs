@@ -9,6 +9,7 @@
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{CalledFunctionMap, parent_of};
 use deepctx_common::memory::{MemoryUse, table_bytes};
+use deepctx_common::reason::Reason;
 use deepctx_pipeline::symbols::{
     AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
 };
@@ -89,6 +90,11 @@ impl Interpreters {
         let processes = self.by_pid.values().map(of).sum::<usize>()
             + table_bytes(self.by_pid.capacity(), size_of::<(u32, Interpreter)>());
         MemoryUse::new("Python functions", self.symbols.bytes() + processes)
+    }
+
+    /// What is missing, and how often.
+    pub(super) fn gaps(&self) -> [(&'static Reason, u64); 1] {
+        self.layers.gaps()
     }
 
     /// The mappings of a process were read. Attaches at once if one of them looks like an interpreter.

@@ -15,6 +15,7 @@ mod tasks;
 use deepctx_capture::CalledFunctionMap;
 use deepctx_capture::cost::malloc_trim;
 use deepctx_common::memory::MemoryUse;
+use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
@@ -75,6 +76,11 @@ impl Resolver {
         let (_, space) = self.symbolizer.open_mappings(pid, maps);
         self.interpreters.mapped(pid, mappings);
         OpenedMappings { space }
+    }
+
+    /// What is missing in names, and how often.
+    pub(crate) fn gaps(&self) -> [(&'static Reason, u64); 1] {
+        self.interpreters.gaps()
     }
 
     /// The symbolizer, for its modules.

@@ -8,6 +8,9 @@ use deepctx_common::reasons;
 reasons! {
     class Unnamed, page "operators.md";
     pub(super) const NO_LAYER = "layer-unreadable", "the module that was called could not be read";
+    pub(super) const NO_ROOM_FOR_LAYERS = "layers-over-share",
+        "processes whose modules of PyTorch are not recorded: too many have some, or most of these have the same user",
+        class Gap;
 }
 
 reasons! {
