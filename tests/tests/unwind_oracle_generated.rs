@@ -1,21 +1,25 @@
 //! Call frame information that no compiler emits, against `readelf`: every assembler directive in any order.
 //!
-//! Owns: generating it, the same in every run. Because: libraries only show what compilers emit today, and anybody can
-//! write an assembler file. Does not: compare (`deepctx_tests::unwind_oracle`), or generate input that `readelf` cannot
-//! read.
+//! Owns: generating it, the same in every run, and more on CI and for `cargo xtask fuzz readelf`. Because: libraries
+//! only show what compilers emit today, and anybody can write an assembler file. Does not: compare
+//! (`deepctx_tests::unwind_oracle`), or generate input that `readelf` cannot read.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deepctx_tests::numbers::Numbers;
-use deepctx_tests::unwind_oracle::compare;
+use deepctx_tests::unwind_oracle::{Report, compare};
 
 /// Functions per library.
 const FUNCTIONS: usize = 600;
-/// Number of libraries.
+/// Number of libraries that are the same in every run.
 const LIBRARIES: u64 = 6;
+/// The first of them is made from it.
+const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Registers that can define a frame, by the assembler's numbers: all of x86-64 except the return address.
 const REGISTERS: usize = 16;
 
@@ -84,33 +88,68 @@ fn escape(numbers: &mut Numbers, text: &mut String) {
     }
 }
 
+/// Whether this machine has what is needed.
+fn can_compare() -> bool {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    let can = cfg!(target_arch = "x86_64") && has("readelf") && has("cc");
+    if !can {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no readelf or no compiler");
+        println!("skipped: this needs x86-64, readelf and a compiler");
+    }
+    can
+}
+
+/// Compares a library that is made from these numbers.
+fn check(folder: &Path, seed: u64) -> Report {
+    let mut numbers = Numbers(seed);
+    let mut text = ".text\n".to_owned();
+    for number in 0..FUNCTIONS {
+        function(number, &mut numbers, &mut text);
+    }
+    let (source, built) = (folder.join("random.s"), folder.join("random.so"));
+    std::fs::write(&source, &text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-nostdlib", "-o"]).arg(&built).arg(&source);
+    let output = compiler.output().unwrap();
+    assert!(output.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
+    let report = compare(&built).unwrap();
+    assert_eq!(report.mismatches, 0, "seed {seed}: {report}");
+    assert!(report.frames >= FUNCTIONS as u64, "seed {seed}: {report}");
+    report
+}
+
 #[test]
 fn call_frame_information_at_random_is_what_readelf_prints() {
-    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    if !cfg!(target_arch = "x86_64") || !has("readelf") || !has("cc") {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no readelf or no compiler");
-        return println!("skipped: this needs x86-64, readelf and a compiler");
+    if !can_compare() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (mut supported, mut unsupported) = (0, 0);
     for library in 0..LIBRARIES {
-        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15 ^ library << 7);
-        let mut text = ".text\n".to_owned();
-        for number in 0..FUNCTIONS {
-            function(number, &mut numbers, &mut text);
-        }
-        let (source, built) = (folder.path().join("random.s"), folder.path().join("random.so"));
-        std::fs::write(&source, &text).unwrap();
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-nostdlib", "-o"]).arg(&built).arg(&source);
-        let output = compiler.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let report = compare(&built).unwrap();
-        assert_eq!(report.mismatches, 0, "{report}");
-        assert!(report.frames >= FUNCTIONS as u64, "{report}");
+        let report = check(folder.path(), SEED ^ library << 7);
         supported += report.supported;
         unsupported += report.unsupported.values().sum::<u64>();
     }
     println!("{supported} rows of a supported form, {unsupported} of others");
     assert!(supported > 2_000 && unsupported > 2_000, "{supported} supported, {unsupported} not");
+}
+
+/// Seconds for libraries that differ from run to run; not set: there are none.
+const SECONDS: &str = "DEEPCTX_FUZZ_SECONDS";
+
+#[test]
+fn new_call_frame_information_is_what_readelf_prints() {
+    let Some(seconds) = std::env::var(SECONDS).ok().map(|text| text.parse().unwrap()) else { return };
+    if !can_compare() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let (begin, mut libraries, mut rows) = (Instant::now(), 0, 0);
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        // An odd number: of 0 only zeros would follow.
+        rows += check(folder.path(), (now.as_nanos() as u64 ^ libraries << 7) | 1).rows;
+        libraries += 1;
+    }
+    println!("{libraries} new libraries, {rows} rows");
 }

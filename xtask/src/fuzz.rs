@@ -22,6 +22,11 @@ pub(crate) struct Options {
     bytes: u32,
 }
 
+/// Variable with the seconds for which a test program tests random input.
+pub(crate) const SECONDS_VARIABLE: &str = "DEEPCTX_FUZZ_SECONDS";
+/// The target that compares random call frame information with `readelf`: a test program, since it compiles each input.
+const READELF: &str = "readelf";
+
 /// Default time per target.
 const SECONDS: u32 = 60;
 /// Default maximum input size in bytes.
@@ -73,7 +78,7 @@ struct FuzzRun {
     summary: String,
 }
 
-/// The targets, by file name.
+/// The targets: those of the fuzzer by file name, and the comparison with `readelf`.
 fn targets() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder().join("fuzz_targets"))? {
@@ -81,6 +86,7 @@ fn targets() -> Result<Vec<String>> {
         names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
     }
     names.sort();
+    names.push(READELF.to_owned());
     Ok(names)
 }
 
@@ -88,7 +94,24 @@ fn folder() -> PathBuf {
     sh::root().join("tests/fuzz")
 }
 
+/// Runs the comparison with `readelf`.
+fn compare_with_readelf(options: &Options) -> Result<FuzzRun> {
+    let mut cargo = sh::command("cargo");
+    cargo.args(["test", "--quiet", "--locked", "-p", "deepctx-tests", "--test", "unwind_oracle_generated"]);
+    cargo.args(["--", "--nocapture"]).env(SECONDS_VARIABLE, options.seconds.to_string());
+    eprintln!("  $ {}", sh::words(&cargo));
+    let said = Command::output(&mut cargo)?;
+    let text = String::from_utf8_lossy(&said.stdout);
+    let new = text.lines().rfind(|line| line.contains("new libraries")).unwrap_or_default().to_owned();
+    let summary =
+        if said.status.success() { new } else { format!("{text}{}", String::from_utf8_lossy(&said.stderr)) };
+    Ok(FuzzRun { ok: said.status.success(), summary })
+}
+
 fn fuzz(target: &str, options: &Options) -> Result<FuzzRun> {
+    if target == READELF {
+        return compare_with_readelf(options);
+    }
     // The corpus is worth more than the rest of the build folder, and is kept longer.
     let corpus = sh::target_dir().join("fuzz-corpus").join(target);
     fs::create_dir_all(&corpus)?;

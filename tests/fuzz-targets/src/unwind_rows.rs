@@ -139,6 +139,10 @@ fn compare(table: &UnwindTable, eh_frame: &[u8]) {
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        // gimli does not dereference such an address, and the table refuses it.
+        if fde.cie().fde_address_encoding().is_some_and(|encoding| encoding.is_indirect()) {
+            continue;
+        }
         let begin = fde.initial_address();
         if begin.checked_add(fde.len()).is_some_and(|end| TEXT.0 <= begin && begin < end && end <= TEXT.1) {
             frames.push(fde);

@@ -1,10 +1,11 @@
-//! Every fuzz target on its seeds, and on a few thousand seeds with small mutations.
+//! Every fuzz target on its seeds, and on a few thousand seeds with small mutations: the same in every run, and on CI
+//! others for half a minute per target.
 //!
-//! Owns: the mutations, which are the same in every run. Because: a target that is never compiled breaks unnoticed, and
-//! most parser bugs are one or two mutations away from a valid file. Does not: search for long: `cargo xtask fuzz`
-//! does.
+//! Owns: the mutations. Because: a target that is never compiled breaks unnoticed, and most parser bugs are one or two
+//! mutations away from a valid file. Does not: follow coverage, or search for long: `cargo xtask fuzz` does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deepctx_fuzz_targets::{TARGETS, Target};
 
@@ -54,6 +55,15 @@ fn change(input: &mut Vec<u8>, numbers: &mut Numbers) {
     }
 }
 
+/// One of the seeds with a few mutations.
+fn neighbour(seeds: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
+    let mut input = seeds[numbers.below(seeds.len())].clone();
+    for _ in 0..=numbers.below(CHANGES_MAX as usize) {
+        change(&mut input, numbers);
+    }
+    input
+}
+
 fn holds(target: &Target, input: &[u8], what: &str) {
     let run = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     assert!(run.is_ok(), "{}: {what}: {}", target.name, input.escape_ascii());
@@ -69,12 +79,28 @@ fn seeds_and_their_neighbours_hold() {
         }
         let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
         for n in 0..INPUTS {
-            let mut input = seeds[numbers.below(seeds.len())].clone();
-            for _ in 0..=numbers.below(CHANGES_MAX as usize) {
-                change(&mut input, &mut numbers);
-            }
-            holds(target, &input, &format!("input {n}"));
+            holds(target, &neighbour(&seeds, &mut numbers), &format!("input {n}"));
         }
+    }
+}
+
+/// Seconds per target for inputs that differ from run to run; not set: there are none.
+const SECONDS: &str = "DEEPCTX_FUZZ_SECONDS";
+
+#[test]
+fn new_neighbours_hold_for_the_time_given() {
+    let Some(seconds) = std::env::var(SECONDS).ok().map(|text| text.parse().unwrap()) else { return };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    for target in TARGETS {
+        let seeds = target.seeds().unwrap();
+        // Never 0, of which only zeros would follow.
+        let mut numbers = Numbers(now.as_nanos() as u64 | 1);
+        let (begin, mut inputs) = (Instant::now(), 0_u64);
+        while begin.elapsed() < Duration::from_secs(seconds) {
+            holds(target, &neighbour(&seeds, &mut numbers), "a new input");
+            inputs += 1;
+        }
+        println!("{}: {inputs} new inputs", target.name);
     }
 }
 

@@ -284,7 +284,10 @@ fn independent<'a>(
         for program in built.tests.iter().filter(|program| program.group.name == group) {
             if wants_variant(options, group) {
                 jobs.extend(variants.iter().map(|variant| run(program, Some(variant))));
-                if variants.is_empty() {
+                // Longer than all others of their groups.
+                if program.is_fuzzed() {
+                    jobs.push_front(run(program, None));
+                } else if variants.is_empty() {
                     jobs.push_back(run(program, None));
                 }
             }

@@ -13,10 +13,15 @@ use super::ended::ProgramEnd;
 use super::outcome::{Counts, Outcome, SkipReason, check, failures};
 use super::surroundings::{TestEnvironment, Variant};
 use super::{GROUPS, Group, INDEPENDENT, UNIT};
-use crate::{module, sh};
+use crate::{fuzz, module, sh};
 
 /// Time limit: several times the longest test program on two CPUs.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
+
+/// Programs that also test random input: of all parsers, and of the reader of call frame information.
+const FUZZED: [&str; 2] = ["fuzz-targets/kept_inputs", "tests/unwind_oracle_generated"];
+/// How long they do so on CI, in seconds for each parser.
+const FUZZ_SECONDS: &str = "30";
 
 /// One compiled test program.
 pub(super) struct Program {
@@ -121,6 +126,11 @@ impl Program {
         INDEPENDENT.contains(&self.group.name)
     }
 
+    /// Whether it tests random input for a while on CI.
+    pub(super) fn is_fuzzed(&self) -> bool {
+        FUZZED.contains(&&*self.title)
+    }
+
     /// Tests on live processes need root, whatever group they belong to.
     fn as_root(&self) -> bool {
         self.group.as_root || self.title.ends_with("_live")
@@ -150,6 +160,9 @@ impl Program {
         }
         if matches!(self.group.name, "unit" | "gpu") {
             variables.extend(surroundings.vendors.iter().cloned());
+        }
+        if self.is_fuzzed() && sh::in_ci() {
+            variables.push((fuzz::SECONDS_VARIABLE, FUZZ_SECONDS.into()));
         }
         if self.group.name == "exports" {
             variables.extend(surroundings.validators.iter().cloned());
