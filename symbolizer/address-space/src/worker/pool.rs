@@ -62,6 +62,9 @@ const READY: u8 = b'!';
 const START_MAX: Duration = Duration::from_secs(10);
 /// The same for a worker that has work but no CPU: an emulated machine takes this long at times.
 const BUSY_START_MAX: Duration = Duration::from_secs(60);
+/// Killed workers of a pool that have not ended; with so many, no other one is started. Each holds its memory.
+const STUCK_MAX: usize = 64;
+
 /// Notifies the pool that this worker is about to wait for requests.
 ///
 /// # Errors
@@ -178,13 +181,11 @@ impl Pool {
 
     /// Ends idle workers, with all their state. The next request starts one.
     pub fn end_idle(&self) {
-        let idle = {
-            let mut state = self.lock();
-            state.live -= state.idle.len();
-            std::mem::take(&mut state.idle)
-        };
+        let mut state = self.lock();
+        for worker in std::mem::take(&mut state.idle) {
+            state.abandon(worker);
+        }
         self.free.notify_all();
-        idle.into_iter().for_each(Worker::end);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -202,8 +203,7 @@ impl Pool {
             if state.live >= self.terms.workers_max && !state.idle.is_empty() {
                 // The least recently used one.
                 let worker = state.idle.remove(0);
-                state.live -= 1;
-                worker.end();
+                state.abandon(worker);
             }
             if state.live < self.terms.workers_max {
                 break;
@@ -214,14 +214,22 @@ impl Pool {
             }
             state = self.free.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.forget_ended();
+        if state.stuck.len() >= STUCK_MAX {
+            return None;
+        }
         state.live += 1;
         drop(state);
-        let worker = Worker::start(self.launch, author, self.terms.answer_max).ok();
-        if worker.is_none() {
+        let Ok(worker) = Worker::start(self.launch, author) else {
             self.lock().live -= 1;
             self.free.notify_one();
+            return None;
+        };
+        if worker.wait_until_ready(self.terms.answer_max).is_err() {
+            self.give_up(worker);
+            return None;
         }
-        worker
+        Some(worker)
     }
 
     fn put(&self, worker: Worker) {
@@ -230,15 +238,7 @@ impl Pool {
     }
 
     fn give_up(&self, worker: Worker) {
-        let Worker { mut child, socket, .. } = worker;
-        // It may have ended already.
-        let _ = child.kill();
-        drop(socket);
-        let mut state = self.lock();
-        state.live -= 1;
-        // Otherwise each ended worker would stay as a zombie.
-        state.forget_ended();
-        state.stuck.push(child);
+        self.lock().abandon(worker);
         self.free.notify_one();
     }
 }
@@ -250,6 +250,14 @@ impl fmt::Debug for Pool {
 }
 
 impl State {
+    /// Kills a worker. It is forgotten once it has ended.
+    fn abandon(&mut self, worker: Worker) {
+        self.live -= 1;
+        // Otherwise each ended worker would stay as a zombie.
+        self.forget_ended();
+        self.stuck.push(worker.kill());
+    }
+
     /// Drops abandoned workers that have ended since.
     fn forget_ended(&mut self) {
         self.stuck.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
@@ -258,12 +266,13 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.idle.drain(..).for_each(Worker::end);
+        self.idle.drain(..).for_each(|worker| drop(worker.kill()));
     }
 }
 
 impl Worker {
-    fn start(launch: Launch, author: Author, answer_max: Duration) -> io::Result<Self> {
+    /// Starts its process, which is not ready yet.
+    fn start(launch: Launch, author: Author) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let mut command = launch();
         // Nothing of this process's environment, which may be anybody's, is passed on.
@@ -279,20 +288,12 @@ impl Worker {
             .stderr(nowhere()?);
         // Ctrl-C in a terminal goes to a group: the profiler still needs answers when it finishes.
         command.process_group(0);
-        let mut worker = Self { child: command.spawn()?, socket, author };
-        // From here on only the worker holds the other end, so that its exit is noticed.
-        drop(command);
-        if let Err(error) = worker.wait_until_ready(answer_max) {
-            // It may have ended; if it has not, it ends now.
-            let _ = worker.child.kill();
-            worker.end();
-            return Err(error);
-        }
-        Ok(worker)
+        // The command is dropped, so that only the worker holds the other end, and its exit is noticed.
+        Ok(Self { child: command.spawn()?, socket, author })
     }
 
     /// A worker that waits for its own program must not be mistaken for one that waits for a process's memory.
-    fn wait_until_ready(&mut self, answer_max: Duration) -> io::Result<()> {
+    fn wait_until_ready(&self, answer_max: Duration) -> io::Result<()> {
         let mut said = [0];
         let deadline = Deadline::new(Instant::now(), START_MAX, BUSY_START_MAX);
         self.read_within(&mut said, deadline).map_err(|_| io::ErrorKind::TimedOut)?;
@@ -341,11 +342,12 @@ impl Worker {
         process_cpu_time(self.child.id())
     }
 
-    /// Ends an idle worker by closing its socket.
-    fn end(self) {
-        let Self { mut child, socket, .. } = self;
-        drop(socket);
-        let _ = child.wait();
+    /// Kills it, without waiting for its end: a process that waits within the kernel may never end.
+    fn kill(self) -> Child {
+        let Self { mut child, .. } = self;
+        // It may have ended already.
+        let _ = child.kill();
+        child
     }
 }
 
@@ -367,6 +369,8 @@ fn is_running(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+
+    use rustix::process::{Pid, Signal, kill_process};
 
     use super::*;
 
@@ -481,6 +485,40 @@ mod tests {
         pool.end_idle();
         assert_eq!(pool.lock().live, 0);
         assert_ne!(ask(&pool, Author::user(0)).unwrap(), first);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_worker_that_was_stopped() {
+        // As the user `nobody` may do at any time.
+        let stopped = |pool: &Pool, author| {
+            let pid = i32::try_from(ask(pool, author).unwrap()).unwrap();
+            kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+        };
+        let pool = Pool::new(echo, TERMS);
+        stopped(&pool, Author::user(0));
+        pool.end_idle();
+        assert!(ask(&pool, Author::user(0)).is_ok());
+        // Another author's worker makes room.
+        stopped(&pool, Author::user(1));
+        stopped(&pool, Author::user(2));
+        assert!(ask(&pool, Author::user(3)).is_ok());
+        // Nothing keeps these from ending, since they are killed.
+        while pool.stuck() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn workers_that_cannot_be_killed_are_few() {
+        let pool = Pool::new(echo, TERMS);
+        let unkilled = || Command::new("sleep").arg("1000").spawn().unwrap();
+        pool.lock().stuck.extend((0..STUCK_MAX).map(|_| unkilled()));
+        assert_eq!(ask(&pool, Author::user(0)), Err(NoAnswer::NoWorker));
+        pool.lock().stuck.iter_mut().for_each(|child| child.kill().unwrap());
+        while pool.stuck() > 0 {
+            std::thread::yield_now();
+        }
+        assert!(ask(&pool, Author::user(0)).is_ok());
     }
 
     #[test]
