@@ -71,9 +71,7 @@ impl Ring {
     /// # Errors
     /// The system lacks the memory to map unread data; it stays in the ring.
     pub(crate) fn drain(&mut self) -> io::Result<Vec<u8>> {
-        let mut batch = Vec::new();
-        while batch.len() < BATCH_BYTES_MAX && self.drain_window(&mut batch)? {}
-        Ok(batch)
+        read_all(|batch| self.drain_window(batch))
     }
 
     /// Reads one window of data; false if there is nothing, or a record is being written.
@@ -105,6 +103,20 @@ impl Ring {
     /// How often to drain if nothing is urgent: often enough that a ring for a second of samples is never a quarter
     /// full, seldom enough to cost nothing.
     pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
+}
+
+/// Reads windows until there is none, or the batch is large enough. What was read before an error has left the ring, so
+/// it is kept; the next drain meets the error again if it lasts.
+fn read_all(mut window: impl FnMut(&mut Vec<u8>) -> io::Result<bool>) -> io::Result<Vec<u8>> {
+    let mut batch = Vec::new();
+    while batch.len() < BATCH_BYTES_MAX {
+        match window(&mut batch) {
+            Ok(true) => {}
+            Err(error) if batch.is_empty() => return Err(error),
+            Ok(false) | Err(_) => break,
+        }
+    }
+    Ok(batch)
 }
 
 /// A part of the data, and the pages around it.
@@ -320,6 +332,21 @@ mod tests {
         let batch = ring.drain().unwrap();
         assert_eq!(batch.len(), long.len() + 10);
         assert!(batch.starts_with(b"short\x07") && batch.ends_with(b"\x07short"));
+    }
+
+    #[test]
+    fn records_read_before_an_error_are_kept() {
+        let refused = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let windows = |before: usize| {
+            let mut left = before;
+            read_all(|batch| {
+                left = left.checked_sub(1).ok_or_else(refused)?;
+                batch.extend_from_slice(b"record");
+                Ok(true)
+            })
+        };
+        assert_eq!(windows(2).unwrap(), b"recordrecord");
+        assert_eq!(windows(0).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
     }
 
     #[test]
