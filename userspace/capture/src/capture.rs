@@ -30,6 +30,7 @@ use super::job::{self, Job};
 use super::links::AttachMethod;
 use super::load::LoadedPrograms;
 use super::message::Message;
+use super::named_targets::NamedTargets;
 use super::prepare::PreparedProcesses;
 use super::probes::{self, Probes, TensorRequests, WaitingCalls};
 use super::programs::Programs;
@@ -114,7 +115,7 @@ impl Capture {
             memory: Arc::clone(&scan_memory),
             stop: Arc::clone(&stop.0),
         };
-        let scans = threads::spawn_scan(scans, &supervisor);
+        let scans = threads::spawn_scan(scans, &supervisor)?;
         let system = start_system(&config, &found, &sender, &supervisor)?;
         let waits = start_waits(&config, &loaded, &sender, &supervisor)?;
         let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
@@ -127,7 +128,7 @@ impl Capture {
             messages: sender,
             scans,
             scan_queue,
-            named,
+            named: NamedTargets::new(named),
             stop: Arc::clone(&stop.0),
         };
         threads::spawn_drain(loaded.map(map::EVENTS)?, drain, &supervisor)?;

@@ -73,6 +73,7 @@ mod load;
 mod message;
 #[cfg(target_env = "musl")]
 mod musl;
+mod named_targets;
 mod no_executable;
 mod overlayfs;
 mod perf_event;

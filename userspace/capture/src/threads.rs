@@ -19,7 +19,9 @@ use deepctx_symbolizer::accountable_user;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::clock::monotonic_ns;
+use super::error::CaptureError;
 use super::message::Message;
+use super::named_targets::NamedTargets;
 use super::probes::ScanQueue;
 use super::processes::{Processes, ScanCounters, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
@@ -130,6 +132,9 @@ const WITHOUT_DRAIN: &str = "nothing is recorded any more";
 /// Rounds with an unreadable ring after which the capture ends: two seconds and more.
 const UNREAD_MAX: u32 = 40;
 
+/// How often the drain thread looks for named processes that ended without a record.
+const LOOK_EVERY_NS: u64 = 10_000_000_000;
+
 /// Rounds of the drain thread after which counters are sent.
 const COUNTERS_EVERY: u32 = 20;
 
@@ -152,7 +157,7 @@ pub(super) struct DrainSetup {
     /// Receives requests for scans of their libraries, if there are probes.
     pub(super) scan_queue: Option<ScanQueue>,
     /// Processes whose end is reported.
-    pub(super) named: Vec<u32>,
+    pub(super) named: NamedTargets,
     /// Set when the ring is to be drained for the last time.
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -168,7 +173,9 @@ pub(super) fn spawn_drain(
     let ring = Ring::new(&events, events.max_entries()).map_err(error)?;
     let for_drain = supervisor.clone();
     let body = |heartbeat: &Heartbeat| {
-        Drain { ring, setup, supervisor: for_drain, pending: Vec::new(), unread: 0 }.run(heartbeat);
+        let looked_ns = monotonic_ns();
+        let supervisor = for_drain;
+        Drain { ring, setup, supervisor, pending: Vec::new(), unread: 0, looked_ns }.run(heartbeat);
     };
     supervisor.spawn(DRAIN, WITHOUT_DRAIN, body).map(drop).map_err(error)
 }
@@ -181,6 +188,8 @@ struct Drain {
     pending: Vec<u8>,
     /// Consecutive rounds in which the ring could not be read.
     unread: u32,
+    /// When named processes were last looked for.
+    looked_ns: u64,
 }
 
 impl Drain {
@@ -191,6 +200,7 @@ impl Drain {
             // Read before the drain: everything written until the stop must be read after it.
             let last = self.setup.stop.load(Ordering::Acquire);
             self.drain();
+            self.report_ends();
             let sent = if last { self.send_all() } else { self.send() };
             rounds = rounds.wrapping_add(1);
             if sent && (last || rounds.is_multiple_of(COUNTERS_EVERY)) {
@@ -240,6 +250,16 @@ impl Drain {
         } else {
             self.pending.extend_from_slice(&batch);
         }
+    }
+
+    /// Reports named processes that have ended.
+    fn report_ends(&mut self) {
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.looked_ns) >= LOOK_EVERY_NS {
+            self.looked_ns = now_ns;
+            self.setup.named.look();
+        }
+        self.setup.named.send(&self.setup.messages);
     }
 
     /// Counts a round with an unreadable ring. Written records stay there, and those without room are counted.
@@ -295,11 +315,8 @@ impl Drain {
             if let Some(request) = request(&header, rest)
                 && asked.insert(request)
             {
-                if let ScanRequest::Exited(pid) = request
-                    && let Some(at) = self.setup.named.iter().position(|named| *named == pid)
-                {
-                    self.setup.named.swap_remove(at);
-                    let _ = self.setup.messages.try_send(Message::TargetGone { pid });
+                if let ScanRequest::Exited(pid) = request {
+                    self.setup.named.ended(pid);
                 }
                 // In parallel with the scan: a library's first calls come soon, and its unwind table takes a while.
                 if let (Some(queue), ScanRequest::Mapped(pid) | ScanRequest::Executed(pid)) =
@@ -386,18 +403,18 @@ pub(super) struct Scans {
 }
 
 /// Starts the thread that scans processes, and its readers; they end when all senders are gone.
-pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRequest> {
+///
+/// # Errors
+/// No thread can be made.
+pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Result<Sender<ScanRequest>, CaptureError> {
     let (sender, requests) = bounded(REQUESTS_MAX);
     let spawned = ScanReaders::start(supervisor).and_then(|readers| {
         supervisor.spawn("scan", "new code has no unwind rows", move |heartbeat| {
             scans.run(&requests, &readers, heartbeat);
         })
     });
-    if let Err(error) = spawned {
-        // Nobody answers then: samples of new code stay incomplete, with a reason.
-        tracing::error!(%error, "cannot start the thread that scans processes");
-    }
-    sender
+    spawned.map_err(|source| CaptureError::Io { what: "the threads that scan processes", source })?;
+    Ok(sender)
 }
 
 /// State of the scan thread between two rounds.
