@@ -211,7 +211,8 @@ impl Sink for StoreSink {
         if self.stopped {
             return Ok(());
         }
-        let (merged, defect) = match self.merged(left()) {
+        // Files that are not merged by then stay as they are; the last flush needs the rest of the time.
+        let (merged, defect) = match self.merged(left() / 2) {
             Ok(merged) => (merged, Ok(())),
             Err(defect) => (None, Err(defect)),
         };
@@ -226,9 +227,14 @@ impl Sink for StoreSink {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::profile::Meta;
+    use std::fs;
+
+    use crossbeam_channel::bounded;
+    use deepctx_profile::profile::{Limits, Meta, Profile};
+    use deepctx_profile::units::Time;
 
     use super::*;
+    use crate::Status;
 
     #[test]
     fn a_merge_that_stops_is_reported_and_tried_once_more() {
@@ -242,5 +248,23 @@ mod tests {
             assert_eq!(sink.defects, defects);
         }
         assert!(sink.merged(END_LONGEST).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_long_merge_leaves_time_for_the_last_flush() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.dctx");
+        let writer = Writer::create(&path, &Meta::default()).unwrap();
+        let mut sink = StoreSink::new(writer, Duration::from_secs(5)).unwrap();
+        let (_goes_on, waits) = bounded::<()>(0);
+        sink.merging = Some(std::thread::spawn(move || {
+            _ = waits.recv();
+            panic!("it is never over")
+        }));
+        let (profile, status) = (Profile::new(Meta::default(), Limits::default()), Status::default());
+        let (newest, elapsed) = (Time::from_nanos(0), Duration::ZERO);
+        sink.on_finish(&State { profile: &profile, newest, status: &status, elapsed }).unwrap();
+        let manifest = fs::read_to_string(path.join("manifest.json")).unwrap();
+        assert!(manifest.contains("\"complete\": true"), "{manifest}");
     }
 }
