@@ -28,7 +28,7 @@ use crate::lock;
 use crate::memory_table;
 use crate::options::{Options, SKEW_NS, SessionResult, SharedState};
 use crate::resolver::Resolver;
-use crate::sinks::{Sink, SinkError, State, TraceSink};
+use crate::sinks::{EndingTrace, Sink, SinkError, State, TraceSink};
 use crate::status::{Rates, Status};
 
 /// Interval at which the pipeline is advanced: long enough that unknown addresses are resolved together, short enough
@@ -224,12 +224,16 @@ impl Worker {
         self.account_memory(&cost);
         self.feed_lines(LINES_GRACE);
         self.pipeline.finish();
-        self.finish_trace();
+        let trace = self.finish_trace();
         self.finish_flight(captured);
         self.report_unseen_markers();
         self.measure();
         self.sinks.reverse();
         self.call_sinks(<dyn Sink>::on_finish);
+        // Written meanwhile: a trace whose disk is slow does not hold up the profile.
+        if let Some(trace) = trace {
+            self.report_trace(trace);
+        }
         SessionResult { profile: self.pipeline.into_profile(), status: self.status }
     }
 
@@ -270,10 +274,10 @@ impl Worker {
         }
     }
 
-    /// Waits until all single events are on disk, and reports what is missing.
-    fn finish_trace(&mut self) {
+    /// Hands over the last single events, and reports why there are none.
+    fn finish_trace(&mut self) -> Option<EndingTrace> {
         self.hand_on_events();
-        let Some(trace) = self.trace.take() else { return };
+        let trace = self.trace.take()?;
         match self.pipeline.trace_awaits() {
             Some(AwaitedBegin::Work) => self.notice(
                 "the trace is empty: no kernel was launched, and no range, step or operator began; the last three \
@@ -293,7 +297,12 @@ impl Worker {
             }
             None => {}
         }
-        let (account, error) = trace.finish(self.pipeline.recorded_account().unwrap_or_default());
+        Some(trace.finish(self.pipeline.recorded_account().unwrap_or_default()))
+    }
+
+    /// Waits until all single events are on disk, and reports what is missing.
+    fn report_trace(&mut self, trace: EndingTrace) {
+        let (account, error) = trace.wait(|| self.come_on());
         if let Some(error) = error {
             self.status.write_error = Some(format!("the trace: {error}"));
         }
@@ -304,6 +313,7 @@ impl Worker {
             ));
         }
         self.status.traced = Some(account);
+        self.publish();
     }
 
     /// Keeps the additions to the profile, and reports what was written.

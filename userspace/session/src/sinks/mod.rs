@@ -27,6 +27,7 @@ use deepctx_symbolizer::maps::Maps;
 pub use raw::RawSink;
 pub use snapshots::{AnalyzeFn, LiveSnapshots, SnapshotSink};
 pub use store::StoreSink;
+pub(crate) use trace::EndingTrace;
 pub use trace::TraceSink;
 
 use crate::status::Status;

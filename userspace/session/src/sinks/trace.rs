@@ -9,12 +9,12 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use deepctx_capture::cost::cpu_time;
 use deepctx_capture::job::{ProcessRank, rank_of};
-use deepctx_capture::supervisor::{defect_for_tests, message};
+use deepctx_capture::supervisor::{defect_for_tests, message, standstill_for_tests};
 use deepctx_profile::trace::{
     NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind,
 };
@@ -27,16 +27,25 @@ use crate::lock;
 const WAITING_MAX: usize = 1 << 19;
 /// Events of one file: about 2 MiB on disk, and 26 MiB while they are encoded.
 const FILE_EVENTS: usize = 1 << 18;
+/// Processes that may wait to be asked for their rank. One without room is asked when it maps more code.
+const PROCESSES_MAX: usize = 1 << 14;
 /// How often a process is asked for its rank: a shell that execs a launcher that execs a program has three answers.
 const RANK_ASKED_MAX: u32 = 8;
 /// The most that a crash can lose.
 const FLUSH: Duration = Duration::from_secs(1);
+/// Longest wait at the end while nothing is written or encoded: the program must end within 5 s.
+const END_LONGEST: Duration = Duration::from_secs(4);
+/// How often the end is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// CPU time of the process that counts as encoding: at the end it does little else.
+const BUSY: Duration = Duration::from_millis(100);
 
 /// Writes single events, on a thread of its own.
 #[derive(Debug)]
 pub struct TraceSink {
     orders: Sender<Order>,
-    thread: JoinHandle<()>,
+    /// Closed when the thread has ended.
+    end: Receiver<()>,
     shared: Arc<SharedState>,
     /// Lanes of rejected batches, which later events need.
     held: Option<RecordedBatch>,
@@ -58,6 +67,8 @@ enum Order {
 struct SharedState {
     /// Events that wait.
     waiting: AtomicUsize,
+    /// Processes that wait to be asked for their rank.
+    processes: AtomicUsize,
     /// Events that could not be written.
     unwritten: AtomicU64,
     error: Mutex<Option<String>>,
@@ -69,11 +80,13 @@ impl TraceSink {
     /// # Errors
     /// The thread cannot be started.
     pub fn new(writer: TraceWriter) -> io::Result<Self> {
-        // Bounded by `WAITING_MAX` events, which batches of any size share.
+        // Bounded by `WAITING_MAX` events, which batches of any size share, and `PROCESSES_MAX`.
         let (orders, incoming) = unbounded();
+        let (ended, end) = bounded(0);
         let shared = Arc::<SharedState>::default();
         let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
+        std::thread::Builder::new().name("trace".into()).spawn(move || {
+            let _ended: Sender<()> = ended;
             let files = Files {
                 writer,
                 shared: Arc::clone(&of_thread),
@@ -82,6 +95,7 @@ impl TraceSink {
             };
             let run = || {
                 defect_for_tests("trace");
+                standstill_for_tests("trace");
                 files.run(&incoming);
             };
             // Nothing that it owned is used again; events that wait for it are counted at the end.
@@ -91,13 +105,16 @@ impl TraceSink {
                 lock(&of_thread.error).get_or_insert(error);
             }
         })?;
-        Ok(Self { orders, thread, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
+        Ok(Self { orders, end, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
     }
 
     /// Notes that a process runs; its rank can be read while it does.
     pub(crate) fn note_process(&self, pid: u32) {
-        // A thread that is gone has left its error.
-        _ = self.orders.send(Order::Process(pid));
+        if self.shared.processes.load(Ordering::Acquire) < PROCESSES_MAX {
+            self.shared.processes.fetch_add(1, Ordering::AcqRel);
+            // A thread that is gone has left its error.
+            _ = self.orders.send(Order::Process(pid));
+        }
     }
 
     /// Queues events to be written; those without room become a gap.
@@ -132,8 +149,8 @@ impl TraceSink {
         lock(&self.shared.error).clone()
     }
 
-    /// Writes the remaining events and the account; returns the account and the last error.
-    pub(crate) fn finish(mut self, mut account: RecordedAccount) -> (RecordedAccount, Option<String>) {
+    /// Queues the remaining events and the account.
+    pub(crate) fn finish(mut self, mut account: RecordedAccount) -> EndingTrace {
         let gaps = self.lost.take().collect();
         let last = RecordedBatch { events: gaps, ..self.held.take().unwrap_or_default() };
         if !last.lanes.is_empty() || !last.events.is_empty() {
@@ -143,12 +160,53 @@ impl TraceSink {
         account.leave_out(NotTraced::WriterBehind, self.behind);
         account.kept = account.kept.saturating_sub(self.behind);
         _ = self.orders.send(Order::Finish(account));
-        // It ends by itself, whatever happens in it.
-        _ = self.thread.join();
-        let abandoned = self.shared.waiting.swap(0, Ordering::AcqRel) as u64;
-        self.shared.unwritten.fetch_add(abandoned, Ordering::AcqRel);
-        move_unwritten(&mut account, &self.shared);
-        (account, lock(&self.shared.error).take())
+        let seen = self.shared.progress();
+        EndingTrace { account, end: self.end, shared: self.shared, seen, since: Instant::now() }
+    }
+}
+
+/// Events that wait, and CPU time in units of [`BUSY`].
+type Progress = (usize, u128);
+
+impl SharedState {
+    fn progress(&self) -> Progress {
+        (self.waiting.load(Ordering::Acquire), cpu_time().as_millis() / BUSY.as_millis())
+    }
+}
+
+/// The last events on their way to the disk.
+#[derive(Debug)]
+pub(crate) struct EndingTrace {
+    account: RecordedAccount,
+    end: Receiver<()>,
+    shared: Arc<SharedState>,
+    /// Progress when it was last looked at, and since when it has been that.
+    seen: Progress,
+    since: Instant,
+}
+
+impl EndingTrace {
+    /// Waits until all is written, or nothing is for [`END_LONGEST`]; returns the account and the last error. Calls
+    /// `goes_on` whenever there was progress.
+    pub(crate) fn wait(mut self, goes_on: impl Fn()) -> (RecordedAccount, Option<String>) {
+        while self.end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let now = self.shared.progress();
+            if now != self.seen {
+                (self.seen, self.since) = (now, Instant::now());
+                goes_on();
+            } else if self.since.elapsed() >= END_LONGEST {
+                let lasted = END_LONGEST.as_secs();
+                let error =
+                    format!("the disk did not take the last part within {lasted} s: it ends before that");
+                *lock(&self.shared.error) = Some(error);
+                break;
+            }
+        }
+        let Self { mut account, shared, .. } = self;
+        let abandoned = shared.waiting.swap(0, Ordering::AcqRel) as u64;
+        shared.unwritten.fetch_add(abandoned, Ordering::AcqRel);
+        move_unwritten(&mut account, &shared);
+        (account, lock(&shared.error).take())
     }
 }
 
@@ -181,7 +239,10 @@ impl Files {
                     self.batch.lanes.extend(more.lanes);
                     self.batch.events.extend(more.events);
                 }
-                Ok(Order::Process(pid)) => self.note_rank(pid),
+                Ok(Order::Process(pid)) => {
+                    self.note_rank(pid);
+                    self.shared.processes.fetch_sub(1, Ordering::AcqRel);
+                }
                 Ok(Order::Finish(mut account)) => {
                     self.flush();
                     move_unwritten(&mut account, &self.shared);
@@ -272,7 +333,7 @@ mod tests {
             }
             let all = batches.iter().sum();
             let account = RecordedAccount::new(all, all);
-            let (account, error) = sink.finish(account);
+            let (account, error) = sink.finish(account).wait(|| ());
             std::fs::remove_dir_all(&folder).unwrap();
             assert_eq!(error, None);
             assert_eq!((account.kept, account.left_out(NotTraced::WriterBehind)), (kept, behind));
@@ -280,5 +341,14 @@ mod tests {
         };
         check(&[3], 3, 0);
         check(&[WAITING_MAX as u64 + 1], 0, WAITING_MAX as u64 + 1);
+    }
+
+    #[test]
+    fn only_so_many_processes_wait_for_the_disk() {
+        let ((orders, incoming), (_ended, end)) = (unbounded(), bounded(0));
+        let (shared, lost) = (Arc::default(), RecordedGaps::default());
+        let sink = TraceSink { orders, end, shared, held: None, lost, behind: 0 };
+        (0..2 * PROCESSES_MAX as u32).for_each(|pid| sink.note_process(pid));
+        assert_eq!(incoming.len(), PROCESSES_MAX);
     }
 }
