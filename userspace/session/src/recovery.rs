@@ -58,6 +58,32 @@ impl Recovery {
     }
 }
 
+/// Handles of kernels, each with the time of the launch that requested its name.
+type Handles = HashMap<u64, u64>;
+
+/// Handles without a name so far, by process. A search for others may find theirs.
+#[derive(Debug, Default)]
+struct UnnamedHandles(HashMap<u32, Handles>);
+
+impl UnnamedHandles {
+    fn take(&mut self, pid: u32) -> Handles {
+        self.0.remove(&pid).unwrap_or_default()
+    }
+
+    /// Keeps the handles of a process, if there is room. Processes that are gone make room.
+    fn keep(&mut self, pid: u32, handles: Handles, is_gone: impl Fn(u32) -> bool) {
+        if handles.is_empty() || handles.len() > HANDLES_BATCH {
+            return;
+        }
+        if self.0.len() >= PROCESSES_MAX {
+            self.0.retain(|other, _| !is_gone(*other));
+        }
+        if self.0.len() < PROCESSES_MAX {
+            self.0.insert(pid, handles);
+        }
+    }
+}
+
 fn search(
     requested: &Receiver<Vec<UnnamedKernel>>,
     found: &Sender<Vec<RecoveredKernel>>,
@@ -67,16 +93,15 @@ fn search(
     let _ = rustix::process::setpriority_process(None, 19);
     let mut processes: HashMap<u32, ProcessKernels> = HashMap::new();
     let mut reader = CodeReader::default();
-    // Handles without a name so far. A search for others may find theirs.
-    let mut unnamed_before: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
+    let mut unnamed_before = UnnamedHandles::default();
     while let Ok(unnamed) = requested.recv() {
-        let mut by_pid: HashMap<u32, HashMap<u64, u64>> = HashMap::new();
+        let mut by_pid: HashMap<u32, Handles> = HashMap::new();
         for UnnamedKernel { pid, handle, asked_ns } in unnamed {
             by_pid.entry(pid).or_default().insert(handle, asked_ns);
         }
         for (pid, mut handles) in by_pid {
             heartbeat.beat();
-            for (handle, asked_ns) in unnamed_before.remove(&pid).unwrap_or_default() {
+            for (handle, asked_ns) in unnamed_before.take(pid) {
                 handles.entry(handle).or_insert(asked_ns);
             }
             let began_ns = monotonic_ns();
@@ -96,9 +121,8 @@ fn search(
             for kernel in &named {
                 handles.remove(&kernel.handle);
             }
-            if unnamed_before.len() < PROCESSES_MAX && handles.len() <= HANDLES_BATCH {
-                unnamed_before.insert(pid, handles);
-            }
+            let is_gone = |other: u32| processes.get(&other).is_none_or(ProcessKernels::is_gone);
+            unnamed_before.keep(pid, handles, is_gone);
             heartbeat.idle();
             if !named.is_empty() && found.send(named).is_err() {
                 return;
@@ -112,7 +136,7 @@ fn recovered(
     processes: &mut HashMap<u32, ProcessKernels>,
     reader: &mut CodeReader,
     pid: u32,
-    handles: &HashMap<u64, u64>,
+    handles: &Handles,
 ) -> Vec<RecoveredKernel> {
     if processes.get(&pid).is_some_and(ProcessKernels::is_gone) {
         processes.remove(&pid);
@@ -141,4 +165,24 @@ fn recovered(
         Some(RecoveredKernel { pid, handle, asked_ns, read_ns, name, code })
     };
     kernels.into_iter().filter_map(kernel).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_of_processes_that_are_gone_make_room() {
+        let handles = |number: u64| Handles::from([(number, 7)]);
+        let mut unnamed = UnnamedHandles::default();
+        unnamed.keep(99, Handles::new(), |_| false);
+        for pid in 0..PROCESSES_MAX as u32 {
+            unnamed.keep(pid, handles(pid.into()), |_| false);
+        }
+        unnamed.keep(100, handles(100), |_| false);
+        assert_eq!(unnamed.take(100), Handles::new(), "all of them run");
+        unnamed.keep(101, handles(101), |pid| pid == 3);
+        assert_eq!(unnamed.take(101), handles(101));
+        assert_eq!((unnamed.take(3), unnamed.take(15)), (Handles::new(), handles(15)));
+    }
 }
