@@ -13,6 +13,7 @@ use super::cpus::{CpuChanges, CpuCounters, OnlineCpus, online_cpus};
 use super::load::{LoadError, LoadedPrograms};
 use super::message::Message;
 use super::perf_event::{Clock, open_sampler};
+use super::unsent_notices::UnsentNotices;
 
 /// Why sampling could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,7 @@ pub(crate) struct Samplers {
     /// Counts so far, and those already sent.
     missed: CpuCounters,
     sent: CpuCounters,
+    notices: UnsentNotices,
     messages: Sender<Message>,
 }
 
@@ -103,11 +105,11 @@ impl Samplers {
                 Err(error) => {
                     self.links.insert(cpu, None);
                     self.missed.not_sampled += 1;
-                    let text = format!("CPU {cpu} came online and is not sampled: {error}");
-                    let _ = self.messages.try_send(Message::Notice(text));
+                    self.notices.add([format!("CPU {cpu} came online and is not sampled: {error}")]);
                 }
             }
         }
+        self.notices.send(&self.messages);
         // Not worth waiting for: totals are sent again.
         if self.missed != self.sent && self.messages.try_send(Message::Cpus(self.missed)).is_ok() {
             self.sent = self.missed;
@@ -143,6 +145,7 @@ pub(crate) fn attach_samplers(
         frequency,
         missed: CpuCounters::default(),
         sent: CpuCounters::default(),
+        notices: UnsentNotices::default(),
         messages: messages.clone(),
     };
     for cpu in online_cpus().map_err(AttachError::Cpus)? {

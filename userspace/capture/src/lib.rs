@@ -98,6 +98,7 @@ mod target_map;
 mod targets;
 mod thread_shares;
 mod threads;
+mod unsent_notices;
 mod unsent_scans;
 mod wait_counters;
 mod waiting_scans;

@@ -20,6 +20,7 @@ use super::clock::monotonic_ns;
 use super::gpus::{GpuCounters, Gpus};
 use super::message::Message;
 use super::supervisor::{Heartbeat, Supervisor};
+use super::unsent_notices::UnsentNotices;
 
 /// Unit of times in `/proc/stat` in nanoseconds: user space sees a hundred ticks a second on every machine.
 const TICK_NS: u64 = 10_000_000;
@@ -271,7 +272,8 @@ pub(super) fn spawn(
 ) -> std::io::Result<Sender<()>> {
     let (ending, end) = bounded(0);
     let gpus = if with_gpus { Gpus::start(supervisor)? } else { None };
-    let mut thread = Thread { sources: Sources::of(pids), gpus, counted: GpuCounters::default(), messages };
+    let (sources, counted, notices) = (Sources::of(pids), GpuCounters::default(), UnsentNotices::default());
+    let mut thread = Thread { sources, gpus, counted, notices, messages };
     supervisor.spawn("system", "what the machine does is not recorded", move |heartbeat| {
         thread.run(interval, &end, heartbeat);
     })?;
@@ -284,6 +286,7 @@ struct Thread {
     gpus: Option<Gpus>,
     /// Counts of missing readings, as last sent.
     counted: GpuCounters,
+    notices: UnsentNotices,
     messages: Sender<Message>,
 }
 
@@ -324,9 +327,8 @@ impl Thread {
         } else {
             gpus.ask();
         }
-        for text in gpus.take_notices() {
-            let _ = self.messages.try_send(Message::Notice(text));
-        }
+        self.notices.add(gpus.take_notices());
+        self.notices.send(&self.messages);
         let counters = gpus.counters();
         // Not worth waiting for: totals are sent again.
         if counters != self.counted && self.messages.try_send(Message::Gpus(counters)).is_ok() {

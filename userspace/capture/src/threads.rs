@@ -29,6 +29,7 @@ use super::scan_job::ScanReading;
 use super::scan_readers::{READERS, ReadOutcome, ScanReaders};
 use super::supervisor::{self, EarlyEnd, EndCause, Heartbeat, Supervisor};
 use super::tables::TableError;
+use super::unsent_notices::UnsentNotices;
 use super::unsent_scans::UnsentScans;
 use super::waiting_scans::{Urgency, WaitingScans};
 
@@ -422,6 +423,7 @@ pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Result<Sender
 struct ScanRounds {
     waiting: WaitingScans,
     unsent: UnsentScans,
+    notices: UnsentNotices,
     /// Processes being read.
     in_flight: usize,
     /// All senders are gone.
@@ -440,6 +442,7 @@ impl Scans {
         heartbeat.beat();
         while self.round(requests, readers, &mut rounds) {
             heartbeat.beat();
+            rounds.notices.send(&self.messages);
             let now_ns = monotonic_ns();
             if self.stop.load(Ordering::Acquire)
                 && now_ns.saturating_sub(*ended_ns.get_or_insert(now_ns)) > LAST_SCANS_NS
@@ -515,15 +518,17 @@ impl Scans {
         let finished = read.and_then(|reading| catch_unwind(AssertUnwindSafe(|| self.finish(reading))));
         rounds.in_flight -= 1;
         rounds.waiting.end(user, monotonic_ns());
+        rounds.notices.add(self.processes.take_notices());
         match finished {
             Ok(scanned) => scanned.into_iter().for_each(|scanned| rounds.unsent.push(user, scanned)),
             // One process that cannot be scanned is no reason to stop scanning.
             Err(panic) if rounds.defects < SCAN_DEFECTS_MAX => {
                 rounds.defects += 1;
-                self.scan_failed(pid, panic.as_ref());
+                rounds.notices.add([self.scan_failed(pid, panic.as_ref())]);
             }
             Err(panic) => resume_unwind(panic),
         }
+        rounds.notices.send(&self.messages);
     }
 
     /// Sends memory and counters if they changed and there is room: totals are sent again.
@@ -535,21 +540,17 @@ impl Scans {
         }
     }
 
-    /// A scan panicked: the process is forgotten.
-    fn scan_failed(&mut self, pid: u32, panic: &(dyn std::any::Any + Send)) {
+    /// A scan panicked: the process is forgotten. Returns a notice.
+    fn scan_failed(&mut self, pid: u32, panic: &(dyn std::any::Any + Send)) -> String {
         self.processes.remove(pid, monotonic_ns());
         let because = supervisor::message(panic);
-        let text = format!("process {pid}: a scan failed because of a defect ({because})");
-        let _ = self.messages.try_send(Message::Notice(text));
+        format!("process {pid}: a scan failed because of a defect ({because})")
     }
 
     /// Publishes the reading of a process; returns the result to send.
     fn finish(&mut self, reading: ScanReading) -> Option<ScanResult> {
         let (pid, before) = (reading.pid, self.processes.changes());
         let scanned = self.processes.finish(reading);
-        for text in self.processes.take_notices() {
-            let _ = self.messages.try_send(Message::Notice(text));
-        }
         // The process has ended, which the kernel reports, or there is no room, which one notice reports.
         let scanned = scanned.inspect_err(|error| tracing::debug!(%error, "not prepared")).ok()?;
         if let Some(queue) = self.scan_queue.as_ref().filter(|_| self.processes.changes() != before) {
