@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::libbpf_sys::{
     BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create, bpf_link_create_opts,
@@ -107,6 +108,14 @@ pub(crate) fn attach(
     links
 }
 
+/// Links that [`close`] has closed so far.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes as long as closing links goes on.
+pub(crate) fn closed() -> u64 {
+    CLOSED.load(Ordering::Relaxed)
+}
+
 /// Detaches probes in parallel: for each link the kernel waits some forty milliseconds for threads that are at one of
 /// its probes, and the probes of the next link cost meanwhile.
 pub(crate) fn close(mut links: Vec<OwnedFd>) {
@@ -116,8 +125,12 @@ pub(crate) fn close(mut links: Vec<OwnedFd>) {
         let some = links.split_off(links.len().saturating_sub(TOGETHER));
         std::thread::scope(|scope| {
             for link in some {
+                let close = move || {
+                    drop(link);
+                    CLOSED.fetch_add(1, Ordering::Relaxed);
+                };
                 // If no thread can be started, the link is closed here, with the dropped closure.
-                let _ = std::thread::Builder::new().name("close".into()).spawn_scoped(scope, || drop(link));
+                let _ = std::thread::Builder::new().name("close".into()).spawn_scoped(scope, close);
             }
         });
     }

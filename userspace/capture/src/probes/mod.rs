@@ -18,10 +18,9 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 pub(super) use files::FileId;
 pub(super) use installed::installed;
@@ -33,7 +32,14 @@ pub(super) use waiting_calls::WaitingCalls;
 use worker::ProbeWorker;
 
 use super::budget::ProbeHold;
+use super::links;
+use super::message::Message;
 use super::supervisor::{Heartbeat, Supervisor};
+
+/// Longest wait for the thread at the end while it detaches no probe.
+const END_LONGEST: Duration = Duration::from_secs(5);
+/// How often the end is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Whether the probes that have a budget are attached: set by their thread, read by others.
 #[derive(Clone, Debug, Default)]
@@ -60,8 +66,10 @@ impl BudgetedState {
 #[derive(Debug)]
 pub(super) struct Probes {
     scan_queue: ScanQueue,
-    thread: JoinHandle<()>,
+    /// Closed when the thread has detached everything and ended.
+    ended: Receiver<()>,
     ending: Arc<AtomicBool>,
+    messages: Sender<Message>,
     /// Closed once the libraries and processes of the setup have their probes.
     first_scan: Receiver<()>,
     /// Whether some probes have a budget.
@@ -78,19 +86,21 @@ impl Probes {
     pub(super) fn start(setup: Setup, supervisor: &Supervisor) -> io::Result<Self> {
         let (scan_queue, requests) = ScanQueue::new();
         let dropped = scan_queue.dropped();
-        let ending = Arc::clone(&setup.ending);
+        let (ending, messages) = (Arc::clone(&setup.ending), setup.messages.clone());
         let has_budget = setup.duty_cycled.is_some();
         let (scanning, first_scan) = bounded(0);
+        let (running, ended) = bounded(0);
         let budgeted = BudgetedState::default();
         let of_worker = budgeted.clone();
         let body = move |heartbeat: &Heartbeat| {
+            let _running: Sender<()> = running;
             heartbeat.beat();
             let mut worker = ProbeWorker::new(setup, dropped, of_worker);
             drop(scanning);
             worker.run(&requests, heartbeat);
         };
-        let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
-        Ok(Self { scan_queue, thread, ending, first_scan, has_budget, budgeted })
+        supervisor.spawn("probes", "new libraries are not probed", body)?;
+        Ok(Self { scan_queue, ended, ending, messages, first_scan, has_budget, budgeted })
     }
 
     /// Where scans of processes are requested.
@@ -119,12 +129,25 @@ impl Probes {
         let _ = self.first_scan.recv_timeout(longest);
     }
 
-    /// Detaches all probes.
+    /// Detaches all probes. A thread that waits for a file on a disk that hangs is abandoned: the kernel detaches its
+    /// probes when this process ends.
     pub(super) fn stop(self) {
+        let (mut closed, mut since) = (links::closed(), Instant::now());
         self.ending.store(true, Ordering::Release);
-        if self.scan_queue.end() {
-            // The supervisor reports a defect.
-            let _ = self.thread.join();
+        self.scan_queue.end(END_LONGEST);
+        // Nothing is ever sent. The supervisor reports a defect.
+        while self.ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let now_closed = links::closed();
+            if now_closed != closed {
+                (closed, since) = (now_closed, Instant::now());
+            } else if since.elapsed() >= END_LONGEST {
+                let lasted = END_LONGEST.as_secs();
+                let text = format!(
+                    "the thread \"probes\" did not end within {lasted} s: the last calls may be missing"
+                );
+                let _ = self.messages.try_send(Message::Notice(text));
+                return;
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
@@ -52,9 +53,10 @@ impl ScanQueue {
         Arc::clone(&self.dropped)
     }
 
-    /// Requests the end of the thread; false if it has ended already.
-    pub(super) fn end(&self) -> bool {
-        self.requests.send(Request::End).is_ok()
+    /// Requests the end of the thread; waits at most `longest` for room.
+    pub(super) fn end(&self, longest: Duration) {
+        // A thread that has ended needs no request, and one that takes none will not end.
+        let _ = self.requests.send_timeout(Request::End, longest);
     }
 
     /// Requests to attach or detach the probes that have a budget; false if there is no room, or no thread.
