@@ -176,6 +176,26 @@ mod tests {
     }
 
     #[test]
+    fn the_supervisor_sees_that_lines_are_read() {
+        let supervisor = Supervisor::default();
+        let mut cubins = Cubins::start(&supervisor).unwrap();
+        let address = CUBIN.as_ptr().expose_provenance() as u64;
+        let (pid, bytes, deadline) =
+            (std::process::id(), CUBIN.len() as u64, Instant::now() + Duration::from_secs(20));
+        let mut seen = false;
+        while !seen {
+            assert!(Instant::now() < deadline, "its work is not seen");
+            if cubins.pending == 0 {
+                cubins.request(vec![UnreadCubin { pid, crc: 9, address, bytes, asked_ns: 0 }]);
+            }
+            seen = supervisor.newly_stalled(Duration::ZERO).iter().any(|stall| stall.thread == "cubins");
+            cubins.read(Duration::ZERO);
+        }
+        cubins.read(Duration::from_secs(20));
+        assert!(supervisor.newly_stalled(Duration::ZERO).is_empty(), "it waits");
+    }
+
+    #[test]
     fn an_unreadable_image_has_a_reason() {
         let address = CUBIN.as_ptr().expose_provenance() as u64;
         for (address, bytes) in

@@ -169,7 +169,22 @@ fn recovered(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    #[test]
+    fn the_supervisor_sees_that_a_process_is_searched() {
+        let supervisor = Supervisor::default();
+        let recovery = Recovery::start(&supervisor).unwrap();
+        let unnamed = || vec![UnnamedKernel { pid: std::process::id(), handle: 0x10, asked_ns: 0 }];
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !supervisor.newly_stalled(Duration::ZERO).iter().any(|stall| stall.thread == "recovery") {
+            assert!(Instant::now() < deadline, "its work is not seen");
+            // Without room, enough is to be searched.
+            recovery.request(unnamed());
+        }
+    }
 
     #[test]
     fn handles_of_processes_that_are_gone_make_room() {
