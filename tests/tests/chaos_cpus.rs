@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod held_objects;
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::process::Command;
 use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, gap_count, sample_count};
 use deepctx_profile::ledger::CheckTime;
+use held_objects::HeldObjects;
 
 /// The last CPU, brought online again on drop.
 struct Cpu {
@@ -80,8 +82,11 @@ fn cpus_that_come_during_a_capture_are_sampled() {
     cpu.set(false);
     goes_on(&recording);
     drop(cpu);
+    let held = HeldObjects::by(&recording.pid());
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
+    held.are_gone();
+    assert!(busy.lives(), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
     let came = gap_count(&profile, "cpu-came-late");

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod held_objects;
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -20,33 +20,7 @@ use cli_support::{
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_uprobes::{Kernel, Layers, Library, Planner};
-use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
-
-/// Ids of the kernel programs and links that a process has open (`/proc/PID/fdinfo`).
-struct HeldObjects {
-    programs: HashSet<u32>,
-    links: HashSet<u32>,
-}
-
-impl HeldObjects {
-    fn by(pid: &str) -> Self {
-        let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
-        let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
-        let numbers = |key: &str| {
-            let lines = texts.iter().flat_map(|text| text.lines());
-            lines.filter_map(|line| line.strip_prefix(key)?.trim().parse().ok()).collect()
-        };
-        Self { programs: numbers("prog_id:"), links: numbers("link_id:") }
-    }
-
-    /// Waits until the kernel has freed all of them, which follows their last use.
-    fn is_gone(&self) {
-        wait_for("the end of all programs and links", || {
-            let programs = ProgInfoIter::default().any(|program| self.programs.contains(&program.id));
-            !programs && !LinkInfoIter::default().any(|link| self.links.contains(&link.id))
-        });
-    }
-}
+use held_objects::HeldObjects;
 
 #[test]
 fn no_probe_is_left_however_a_recording_ends() {
@@ -62,7 +36,7 @@ fn no_probe_is_left_however_a_recording_ends() {
         assert!(!held.programs.is_empty() && !held.links.is_empty(), "{signal}");
         recording.signal(signal);
         recording.ended();
-        held.is_gone();
+        held.are_gone();
         assert!(busy.lives(), "{signal}");
     }
 }
@@ -118,10 +92,12 @@ fn goes_on_after_both(what: &str, happens: impl Fn(&Recording)) {
     // The command line, shown in the title, also contains the function's name.
     let has_names = |file: &str| expect_code(0, &["report", file, "--all"]).contains("<string>:after");
     recording.wait_until(has_names);
+    let held = HeldObjects::by(&recording.pid());
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
     assert!(target.0.try_wait().unwrap().is_none(), "the program lives: {said}");
 }
 
@@ -139,6 +115,31 @@ fn a_target_that_becomes_another_user_keeps_its_names() {
 #[test]
 fn a_target_that_becomes_another_program_keeps_its_names() {
     goes_on_after(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"));
+}
+
+#[test]
+fn a_target_whose_children_die_at_once_keeps_its_names() {
+    // Each ends while its scan begins: some by themselves, some by another program.
+    let child = "os.execvp('true', ['true']) if n % 2 else os._exit(0)";
+    goes_on_after(&format!("for n in range(100):\n    if os.fork() == 0: {child}\n    os.wait()"));
+}
+
+#[test]
+fn a_target_that_dies_in_a_new_program_ends_the_recording() {
+    if !can_capture() {
+        return;
+    }
+    let mut target = Target::to("os.execvp('true', ['true'])");
+    let mut recording = Recording::start(&target.0.id().to_string(), &["--freq", "499"]);
+    recording.wait_until(|file| sample_count(file) > 100);
+    let held = HeldObjects::by(&recording.pid());
+    target.goes_on();
+    let RecordingOutcome { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let opened = deepctx_storage::open(recording.file()).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
+    opened.profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
 }
 
 /// Sends this signal to the memory readers, and lets the program exec another one.
@@ -212,7 +213,7 @@ fn running_out_of_memory_keeps_what_was_recorded() {
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Running).unwrap();
     assert!(sample_count(&recording.file()) >= seen, "{said}");
-    held.is_gone();
+    held.are_gone();
     assert!(target.0.try_wait().unwrap().is_none(), "{said}");
 }
 
@@ -369,7 +370,7 @@ fn a_probe_that_the_kernel_refuses_costs_its_calls_alone() {
     profile.ledger.check(CheckTime::Finished).unwrap();
     assert_eq!(gap_count(&profile, "probe-refused"), 1, "{said}");
     assert_eq!(profile.tree.total(Metric::Kernels).sum, 0, "launches have no probe: {said}");
-    held.is_gone();
+    held.are_gone();
     assert!(busy.lives(), "{said}");
     drop(taken);
 }

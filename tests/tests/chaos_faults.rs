@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod held_objects;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::process::Command;
 use cli_support::recording::{self, Recording};
 use cli_support::{Busy, can_capture, lives, program, program_under, run, sample_count, stderr};
 use deepctx_profile::ledger::CheckTime;
+use held_objects::HeldObjects;
 
 /// Numbers of errors (asm-generic/errno-base.h).
 const EIO: i32 = 5;
@@ -75,14 +77,17 @@ fn recorded_until(
     let mut recording = Recording::of_file(&profile, command, &options);
     // A recording that cannot create its profile ends by itself.
     recording::wait_for(fault, has_failed);
+    let mut held = None;
     if samples > 0 {
         recording.wait_until(|file| sample_count(file) > samples);
         assert!(lives(&recording.pid()), "{}", recording.said());
+        held = Some(HeldObjects::by(&recording.pid()));
     }
     assert!(busy.lives());
     drop(busy);
     let recording::RecordingOutcome { status, said } = recording.ended();
     assert!(!said.contains("panicked"), "{said}");
+    held.iter().for_each(HeldObjects::are_gone);
     FaultOutcome { code: status.code(), said, profile, _folder: folder }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod held_objects;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use cli_support::{
     Busy, TICKS, can_capture, expect_code, program, program_under, run, sample_count, stderr, ticks,
 };
 use deepctx_profile::ledger::CheckTime;
+use held_objects::HeldObjects;
 
 /// Runs the program with a limit, as set by `ulimit`.
 fn limited(limit: &str, arguments: &[&str]) -> Output {
@@ -130,8 +132,10 @@ fn a_profiler_that_stood_still_goes_on() {
     let before = sample_count(&recording.file());
     recording.signal("CONT");
     recording.wait_until(|file| sample_count(file) > before);
+    let held = HeldObjects::by(&recording.pid());
     let (_folder, file) = recording.end();
     deepctx_storage::open(&file).unwrap().profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
     assert!(busy.lives());
 }
 
@@ -184,8 +188,11 @@ fn a_cgroup_that_is_removed_leaves_a_whole_profile() {
     };
     let recording = Recording::by(&mut program(), &["--cgroup", &name, "--freq", "499"]);
     recording.wait_until(|file| sample_count(file) > 0);
+    let held = HeldObjects::by(&recording.pid());
     assert!(group.remove(), "the cgroup is still there");
     let (_folder, file) = recording.end();
+    deepctx_storage::open(&file).unwrap().profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
     expect_code(0, &["report", &file]);
     assert!(sample_count(&file) > 0);
 }

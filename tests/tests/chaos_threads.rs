@@ -3,17 +3,24 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod held_objects;
 
+use std::process::Command;
 use std::time::Duration;
 
 use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{Busy, TICKS, can_capture, expect_code, program, sample_count, ticks};
 use deepctx_profile::ledger::CheckTime;
+use held_objects::HeldObjects;
 
 /// Records with a stopped thread. The recording must end only for that reason; an existing profile must open.
 fn check(thread: &str, options: &[&str], says: &str) {
+    check_of(&mut program(), thread, options, says);
+}
+
+/// The same with this program.
+fn check_of(program: &mut Command, thread: &str, options: &[&str], says: &str) {
     let busy = Busy::start();
-    let mut program = program();
     let defective = program.env("DEEPCTX_TEST_DEFECT", thread);
     let mut recording = Recording::by(defective, &[&["--pid", &busy.pid()], options].concat());
     let RecordingOutcome { status, said } = recording.ended();
@@ -38,6 +45,24 @@ fn threads_of_a_session_that_stop_end_the_capture() {
     check("flight-recorder", &["--keep", "2s"], "\"flight-recorder\" stopped because of a defect");
 }
 
+/// A folder with a library for metrics of GPUs, which is none: there is something to ask for.
+fn gpu_library() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("libnvidia-ml.so.1"), "").unwrap();
+    folder
+}
+
+#[test]
+fn a_stopped_thread_of_gpus_ends_the_capture() {
+    if !can_capture() {
+        return;
+    }
+    let library = gpu_library();
+    let mut program = program();
+    let program = program.env("LD_LIBRARY_PATH", library.path());
+    check_of(program, "gpus", &[], "the thread \"gpus\" stopped because of a defect (a test wants it)");
+}
+
 #[test]
 fn a_merge_that_fails_costs_no_data() {
     if !can_capture() {
@@ -53,12 +78,37 @@ fn a_merge_that_fails_costs_no_data() {
     }
     let before = sample_count(&recording.file());
     recording.wait_until(|file| sample_count(file) > before);
+    let held = HeldObjects::by(&recording.pid());
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the thread \"merge\" stopped because of a defect"), "{said}");
     let opened = deepctx_storage::open(recording.file()).unwrap();
     assert!(opened.is_complete(), "{:?}", opened.notes);
     opened.profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
+    assert!(busy.lives(), "{said}");
+}
+
+#[test]
+fn a_trace_that_is_not_written_costs_only_itself() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let mut program = program();
+    let standing = program.env("DEEPCTX_TEST_STANDSTILL", "trace");
+    let mut recording = Recording::by(standing, &["--trace", "1s", "--pid", &busy.pid()]);
+    recording.wait_until(|file| sample_count(file) > 0);
+    let held = HeldObjects::by(&recording.pid());
+    recording.signal("INT");
+    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(15));
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("the trace: the disk did not take the last part"), "{said}");
+    let opened = deepctx_storage::open(recording.file()).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
+    opened.profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
+    assert!(busy.lives(), "{said}");
 }
 
 #[test]
@@ -93,32 +143,69 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     expect_code(0, &["report", &recording.file()]);
 }
 
+/// Records a process until this thread is reported to stand still, and then ends: the profile must open, if one is
+/// written all the time.
+fn stands_still(pid: &str, thread: &str, options: &[&str], missing: &str) {
+    let (library, mut program) = (gpu_library(), program());
+    let standing = program.env("DEEPCTX_TEST_STANDSTILL", thread).env("LD_LIBRARY_PATH", library.path());
+    let mut recording = Recording::by(standing, &[&["--pid", pid], options].concat());
+    let keeps = options.contains(&"--keep");
+    if keeps {
+        recording.wait_for_probes();
+        recording.signal("USR1");
+    }
+    let line = recording.wait_for(&format!("the thread {thread:?} has made no progress for "));
+    assert!(line.ends_with(missing), "{line}");
+    let held = HeldObjects::by(&recording.pid());
+    recording.signal("INT");
+    let RecordingOutcome { said, .. } = recording.ended_within(Duration::from_secs(20));
+    assert!(keeps || deepctx_storage::open(recording.file()).is_ok(), "{thread}: {said}");
+    held.are_gone();
+}
+
 #[test]
 fn threads_that_stand_still_are_reported() {
     if !can_capture() {
         return;
     }
     let busy = Busy::start();
-    let check = |thread: &str, options: &[&str], missing: &str| {
-        let mut program = program();
-        let standing = program.env("DEEPCTX_TEST_STANDSTILL", thread);
-        let mut recording = Recording::by(standing, &[&["--pid", &busy.pid()], options].concat());
-        let line = recording.wait_for(&format!("the thread {thread:?} has made no progress for "));
-        assert!(line.ends_with(missing), "{line}");
-        recording.signal("INT");
-        let RecordingOutcome { said, .. } = recording.ended_within(Duration::from_secs(15));
-        let opened = deepctx_storage::open(recording.file());
-        assert!(opened.is_ok(), "{thread}: {said}");
-    };
+    let threads: [(&str, &[&str], &str); 7] = [
+        ("drain", &[], "nothing is recorded any more"),
+        ("scan", &[], "new code has no unwind rows"),
+        ("reader", &[], "new code has no unwind rows"),
+        ("probes", &[], "new libraries are not probed"),
+        ("system", &["--system-metrics", "500ms"], "what the machine does is not recorded"),
+        ("gpus", &["--system-metrics", "500ms"], "figures of GPUs are not recorded"),
+        ("flight-recorder", &["--keep", "2s"], "the kept data is no longer written"),
+    ];
     // Together, because each waits for a report that takes 20 s.
     std::thread::scope(|scope| {
-        scope.spawn(|| check("drain", &[], "nothing is recorded any more"));
-        scope.spawn(|| check("scan", &[], "new code has no unwind rows"));
-        scope.spawn(|| check("reader", &[], "new code has no unwind rows"));
-        let metrics = ["--system-metrics", "500ms"];
-        scope.spawn(move || check("system", &metrics, "what the machine does is not recorded"));
+        for (thread, options, missing) in threads {
+            let pid = busy.pid();
+            scope.spawn(move || stands_still(&pid, thread, options, missing));
+        }
     });
     assert!(busy.lives());
+}
+
+#[test]
+fn probes_that_stand_still_cost_no_samples() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let mut program = program();
+    let standing = program.env("DEEPCTX_TEST_STANDSTILL", "probes");
+    let mut recording = Recording::by(standing, &["--pid", &busy.pid()]);
+    recording.wait_until(|file| sample_count(file) > 0);
+    recording.signal("INT");
+    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(20));
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("the thread \"probes\" did not end within 5 s"), "{said}");
+    let opened = deepctx_storage::open(recording.file()).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
+    opened.profile.ledger.check(CheckTime::Finished).unwrap();
+    assert!(busy.lives(), "{said}");
 }
 
 /// Stacks so deep that a ring holds few of them.
@@ -136,7 +223,7 @@ fn what_a_stopped_profiler_loses_is_counted() {
     if !can_capture() {
         return;
     }
-    let busy = Busy::of(std::process::Command::new("python3").args(["-c", DEEP]));
+    let busy = Busy::of(Command::new("python3").args(["-c", DEEP]));
     let mut recording = Recording::start(&busy.pid(), &["--freq", "999"]);
     recording.wait_until(|file| sample_count(file) > 500);
     let (before, had) = (ticks(&busy.pid()), sample_count(&recording.file()));
@@ -145,8 +232,11 @@ fn what_a_stopped_profiler_loses_is_counted() {
     recording.signal("CONT");
     recording.wait_until(|file| sample_count(file) > had + 1000);
     let used = ticks(&busy.pid()) - before;
+    let held = HeldObjects::by(&recording.pid());
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
+    held.are_gone();
+    assert!(busy.lives(), "{said}");
     let ledger = deepctx_storage::open(recording.file()).unwrap().profile.ledger;
     ledger.check(CheckTime::Finished).unwrap();
     let of =

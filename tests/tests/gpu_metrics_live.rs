@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cli_support::recording::{Recording, RecordingOutcome};
-use cli_support::{Busy, can_capture, expect_code, gap_count, program};
+use cli_support::{Busy, can_capture, expect_code, gap_count, program, signal};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
@@ -73,12 +73,21 @@ impl Library {
         RecordedProfile::open(&file, said)
     }
 
+    /// Pids of the processes that have the library mapped.
+    fn readers(&self) -> Vec<String> {
+        let path = self.file().to_str().unwrap().to_owned();
+        let has_it = |process: &PathBuf| {
+            fs::read_to_string(process.join("maps")).is_ok_and(|maps| maps.contains(&path))
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten().map(|process| process.path());
+        let pid = |process: PathBuf| process.file_name().unwrap().to_str().unwrap().to_owned();
+        processes.filter(has_it).map(pid).collect()
+    }
+
     /// Waits until no process has the library mapped.
     fn is_gone(&self) {
-        let (began, path) = (Instant::now(), self.file().to_str().unwrap().to_owned());
-        let has_it =
-            |process: &Path| fs::read_to_string(process.join("maps")).is_ok_and(|it| it.contains(&path));
-        while fs::read_dir("/proc").unwrap().flatten().any(|process| has_it(&process.path())) {
+        let began = Instant::now();
+        while !self.readers().is_empty() {
             assert!(began.elapsed() < PATIENCE, "a reader was left behind");
             std::thread::yield_now();
         }
@@ -266,6 +275,33 @@ fn a_library_that_ends_its_process_costs_gpus_alone() {
     let library = Library::with("nvmlDeviceGetMemoryInfo -1 2 abort\n");
     let why = "no more figures of GPUs: NVIDIA's library ended the process that asked it";
     library.record(&[], |grown| grown.cell(SECOND, Metric::GpuBusyTime).count >= 2 && grown.said(why) == 1);
+    library.is_gone();
+}
+
+#[test]
+fn a_lost_reader_of_gpus_is_replaced() {
+    if !can_capture() {
+        return;
+    }
+    let library = Library::with("");
+    let readings_before = std::cell::Cell::new(None::<u64>);
+    let recorded = library.record(&[], |grown| {
+        let readings = grown.cell(FIRST, Metric::GpuBusyTime).count;
+        match readings_before.get() {
+            // Some more readings may be on their way to the profile.
+            Some(before) => readings >= before + 10,
+            None => {
+                if readings >= 2 {
+                    let readers = library.readers();
+                    assert!(!readers.is_empty(), "{grown}");
+                    readers.iter().for_each(|reader| signal(reader, "KILL"));
+                    readings_before.set(Some(readings));
+                }
+                false
+            }
+        }
+    });
+    assert_eq!(recorded.said("figures of GPUs"), 0, "{recorded}");
     library.is_gone();
 }
 

@@ -1,0 +1,38 @@
+//! Kernel programs and links that a process holds.
+//!
+//! Owns: listing them while it runs, and waiting for their end. Because: whatever ended a recording, none of its probes
+//! may be left in the kernel. Does not: record.
+
+use std::collections::HashSet;
+use std::fs;
+
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
+
+use crate::cli_support::recording::wait_for;
+
+/// Ids of the kernel programs and links that a process has open (`/proc/PID/fdinfo`).
+pub(crate) struct HeldObjects {
+    pub(crate) programs: HashSet<u32>,
+    pub(crate) links: HashSet<u32>,
+}
+
+impl HeldObjects {
+    pub(crate) fn by(pid: &str) -> Self {
+        let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+        let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
+        let numbers = |key: &str| {
+            let lines = texts.iter().flat_map(|text| text.lines());
+            lines.filter_map(|line| line.strip_prefix(key)?.trim().parse().ok()).collect()
+        };
+        Self { programs: numbers("prog_id:"), links: numbers("link_id:") }
+    }
+
+    /// Waits until the kernel has freed all of them, which follows their last use.
+    #[track_caller]
+    pub(crate) fn are_gone(&self) {
+        wait_for("the end of all programs and links", || {
+            let programs = ProgInfoIter::default().any(|program| self.programs.contains(&program.id));
+            !programs && !LinkInfoIter::default().any(|link| self.links.contains(&link.id))
+        });
+    }
+}
