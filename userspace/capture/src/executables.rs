@@ -13,9 +13,9 @@ use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, DeviceNumber, Mapping};
+use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable, NotBuilt};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
-use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use deepctx_symbolizer::{FileKey, FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
@@ -35,8 +35,7 @@ struct KnownExecutable {
 impl KnownExecutable {
     /// Whether a later attempt may give a table.
     fn is_for_now(&self) -> bool {
-        use NoExecutable::{OverShare, Room, Table};
-        matches!(self.table, Err(Table(NoTable::ShareSpent) | Room(_) | OverShare(_)))
+        self.table.as_ref().is_err_and(NoExecutable::is_for_now)
     }
 }
 

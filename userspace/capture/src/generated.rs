@@ -298,7 +298,8 @@ impl GeneratedCodeCache {
             }
         };
         let hash = bytes.hash();
-        if let Some((table, _)) = known.filter(|(_, known)| known.hash == hash) {
+        let is_final = |table: &Result<_, NoExecutable>| !table.as_ref().is_err_and(NoExecutable::is_for_now);
+        if let Some((table, _)) = known.filter(|(table, known)| known.hash == hash && is_final(table)) {
             self.placed(pid, mapping, hash, table.clone());
             return GeneratedMapping::Resolved(table);
         }
@@ -387,6 +388,7 @@ impl Bytes {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_symbolizer::unwind_rows::NoTable;
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
     use super::*;
@@ -473,6 +475,36 @@ mod tests {
         assert_eq!(look(&mut generated, codes[0], false), "known");
         generated.known.clear();
         assert_eq!(look(&mut generated, codes[0], false), "generated-over-budget");
+    }
+
+    #[test]
+    fn code_that_found_no_room_is_tried_again() {
+        let (mut generated, pid) = (GeneratedCodeCache::default(), std::process::id());
+        let (none, private) = (ProtFlags::empty(), MapFlags::PRIVATE);
+        // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
+        let code = unsafe {
+            // Between unreadable pages, so that the kernel does not merge it with another mapping.
+            let code = mmap_anonymous(std::ptr::null_mut(), 3 * 4096, none, private).unwrap().byte_add(4096);
+            mprotect(code, 4096, MprotectFlags::READ | MprotectFlags::WRITE).unwrap();
+            code.cast::<u8>().write_bytes(0x90, 16);
+            mprotect(code, 4096, MprotectFlags::READ | MprotectFlags::EXEC).unwrap();
+            code as u64
+        };
+        describe(code);
+        let process = ProcessView::read(pid, false).unwrap();
+        let mapping = process.mappings.iter().find(|mapping| mapping.begin.0 == code).unwrap();
+        let new = |cache: &mut GeneratedCodeCache| match cache.find(pid, mapping, &process, |_| true) {
+            GeneratedMapping::New(hash, _) => Some(hash),
+            GeneratedMapping::Resolved(_) => None,
+        };
+        let passing = [NoTable::ShareSpent, NoTable::NoBuilder].map(NoExecutable::Table);
+        for reason in passing.into_iter().chain([NoExecutable::Room("it is full".to_owned())]) {
+            let hash = new(&mut generated).unwrap();
+            generated.placed(pid, mapping, hash, Err(reason));
+        }
+        let hash = new(&mut generated).unwrap();
+        generated.placed(pid, mapping, hash, Err(NoExecutable::Generated));
+        assert_eq!(new(&mut generated), None);
     }
 
     #[test]

@@ -50,6 +50,12 @@ impl From<NotPlaced> for NoExecutable {
 }
 
 impl NoExecutable {
+    /// Whether a later attempt may give a table.
+    pub(crate) fn is_for_now(&self) -> bool {
+        use NoExecutable::{OverShare, Room, Table};
+        matches!(self, Table(NoTable::ShareSpent | NoTable::NoBuilder) | Room(_) | OverShare(_))
+    }
+
     reasons! {
         class Unread, page "unwinding.md";
         /// Its key and its general sentence; [`Display`](fmt::Display) adds limits and machines.
