@@ -12,7 +12,10 @@ mod processes;
 mod reason;
 mod tasks;
 
+use std::path::Path;
+
 use deepctx_capture::CalledFunctionMap;
+use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::malloc_trim;
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
@@ -40,6 +43,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const TRIM_FIRST_S: u64 = 3;
 /// Seconds between two calls of `malloc_trim` after that, unless a cache shrank.
 const TRIM_EVERY_S: u64 = 60;
+/// Seconds between two looks for processes whose end was not recorded.
+const SWEEP_EVERY_S: u64 = 60;
 
 /// Answers the pipeline's queries. Lives on the pipeline's thread.
 pub(crate) struct Resolver {
@@ -49,6 +54,8 @@ pub(crate) struct Resolver {
     retired_ns: u64,
     /// Seconds in which something was retired.
     retirements: u64,
+    /// Its processes run now.
+    is_live: bool,
 }
 
 /// Mappings whose files are open.
@@ -67,6 +74,23 @@ impl Resolver {
             interpreters: Interpreters::new(called),
             retired_ns: 0,
             retirements: 0,
+            is_live: false,
+        }
+    }
+
+    /// The same for processes that run now: those that are gone are forgotten, even if no record says so.
+    pub(crate) fn live(self) -> Self {
+        Self { is_live: true, ..self }
+    }
+
+    /// Forgets processes that are gone without a record. A capture of weeks would otherwise keep ever more of them.
+    fn sweep(&mut self) {
+        let now_ns = monotonic_ns();
+        // The idle task is a process to the kernel programs only.
+        let exists = |pid: u32| pid == 0 || Path::new(&format!("/proc/{pid}")).exists();
+        for pid in self.processes.lost_ends(exists) {
+            self.symbolizer.exit(pid, now_ns);
+            self.processes.ended(pid, now_ns);
         }
     }
 
@@ -227,6 +251,9 @@ impl Symbols for Resolver {
             self.processes.invalidate_names(pid, before_ns);
         }
         self.trim();
+        if self.is_live && self.retirements.is_multiple_of(SWEEP_EVERY_S) {
+            self.sweep();
+        }
         for pid in self.processes.retire(before_ns) {
             self.interpreters.forget(pid);
         }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use deepctx_common::memory::{MemoryUse, table_bytes};
 use deepctx_pipeline::symbols::SpaceId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::SECOND_NS;
 
@@ -32,6 +32,8 @@ pub(super) struct Processes {
     /// Spaces that get no new queries; earlier ones may still come.
     stale: Vec<SpaceId>,
     next_space: u32,
+    /// Processes that had no recorded end at the last look, and did not exist.
+    missing: FxHashSet<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -135,6 +137,15 @@ impl Processes {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             process.ended_ns = Some(time_ns);
         }
+    }
+
+    /// Processes whose end was not recorded, since the ring had no room: those that do not exist, as at the last call.
+    pub(super) fn lost_ends(&mut self, exists: impl Fn(u32) -> bool) -> Vec<u32> {
+        let running = self.by_pid.iter().filter(|(_, process)| process.ended_ns.is_none());
+        let missing: FxHashSet<u32> = running.map(|(pid, _)| *pid).filter(|pid| !exists(*pid)).collect();
+        let lost = missing.intersection(&self.missing).copied().collect();
+        self.missing = missing;
+        lost
     }
 
     /// A name of this space may be known later: look it up again then, at increasing intervals.
@@ -269,6 +280,19 @@ mod tests {
         assert!(processes.retire(19).is_empty());
         assert_eq!(processes.retire(20), [7]);
         assert!(processes.of_space(space).is_none() && processes.name(7, 10).is_none());
+    }
+
+    #[test]
+    fn a_process_whose_end_was_lost_is_found() {
+        let mut processes = Processes::default();
+        (7..10).for_each(|pid| processes.read(pid, 0, "a".into(), false));
+        processes.ended(8, 20);
+        // The record of an end may be on its way.
+        assert!(processes.lost_ends(|pid| pid == 9).is_empty());
+        processes.read(10, 30, "a".into(), false);
+        assert_eq!(processes.lost_ends(|pid| pid == 9), [7]);
+        processes.ended(7, 40);
+        assert_eq!(processes.lost_ends(|pid| pid == 9), [10]);
     }
 
     #[test]
