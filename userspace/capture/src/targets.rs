@@ -207,20 +207,22 @@ fn cgroup_folder(path: &Path) -> Result<PathBuf, TargetError> {
 fn pids_of_cgroup(folder: &Path) -> Result<Vec<u32>, TargetError> {
     /// Deepest nesting that is followed; all known managers nest less deeply.
     const DEPTH_MAX: usize = 64;
-    let error = |source| TargetError::Cgroup { path: folder.to_owned(), source };
     let mut pids = Vec::new();
     let mut folders = vec![(folder.to_owned(), 0)];
-    while let Some((folder, depth)) = folders.pop() {
-        let text = fs::read_to_string(folder.join("cgroup.procs")).map_err(error)?;
-        pids.extend(
-            text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| has_user_space(pid)),
-        );
+    while let Some((inner, depth)) = folders.pop() {
+        match fs::read_to_string(inner.join("cgroup.procs")) {
+            Ok(text) => pids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok())),
+            Err(source) if depth == 0 => return Err(TargetError::Cgroup { path: inner, source }),
+            // It was removed meanwhile; or it has threads only, whose processes are listed above it.
+            Err(error) => tracing::debug!(%error, cgroup = %inner.display(), "a nested cgroup is left out"),
+        }
         if depth < DEPTH_MAX {
-            let entries = fs::read_dir(&folder).map_err(error)?;
-            let inner = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-            folders.extend(inner.map(|e| (e.path(), depth + 1)));
+            let entries = fs::read_dir(&inner).into_iter().flatten().flatten();
+            let nested = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+            folders.extend(nested.map(|e| (e.path(), depth + 1)));
         }
     }
+    pids.retain(|pid| has_user_space(*pid));
     Ok(pids)
 }
 
@@ -271,7 +273,7 @@ fn with_descendants(roots: &[u32]) -> Result<Vec<u32>, TargetError> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{TargetError, Targets, find, selected_cgroup};
+    use super::{TargetError, Targets, find, pids_of_cgroup, selected_cgroup};
 
     #[test]
     fn children_of_a_target_are_targets() {
@@ -298,6 +300,17 @@ mod tests {
             let targets = [Targets::Pids(vec![2])];
             assert!(matches!(find(&targets, true), Err(TargetError::NoUserSpace(2))));
         }
+    }
+
+    #[test]
+    fn nested_cgroups_that_are_gone_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (gone, own) = (folder.path().join("gone"), std::process::id());
+        assert!(matches!(pids_of_cgroup(&gone), Err(TargetError::Cgroup { path, .. }) if path == gone));
+        std::fs::write(folder.path().join("cgroup.procs"), format!("{own}\n")).unwrap();
+        // Of a folder that is being removed, the files go first.
+        std::fs::create_dir(&gone).unwrap();
+        assert_eq!(pids_of_cgroup(folder.path()).unwrap(), [own]);
     }
 
     #[test]
