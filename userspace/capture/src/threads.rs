@@ -123,6 +123,12 @@ const SCAN_DEFECTS_MAX: u32 = 8;
 /// Longest wait for pending scans at the end of a capture.
 const LAST_SCANS_NS: u64 = 1_000_000_000;
 
+/// How often counters are sent while scans wait without end.
+const REPORT_EVERY_NS: u64 = 1_000_000_000;
+
+/// Longest wait for room for the last counters.
+const LAST_REPORT: Duration = Duration::from_secs(1);
+
 /// How often unnoticed processes are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 
@@ -430,13 +436,14 @@ struct ScanRounds {
     closed: bool,
     defects: u32,
     swept_ns: u64,
+    reported_ns: u64,
     sent: ScanCounters,
 }
 
 impl Scans {
     fn run(mut self, requests: &Receiver<ScanRequest>, readers: &ScanReaders, heartbeat: &Heartbeat) {
-        let mut rounds =
-            ScanRounds { swept_ns: monotonic_ns(), sent: self.processes.counters(), ..ScanRounds::default() };
+        let (now_ns, sent) = (monotonic_ns(), self.processes.counters());
+        let mut rounds = ScanRounds { swept_ns: now_ns, reported_ns: now_ns, sent, ..ScanRounds::default() };
         let mut ended_ns = None;
         // A round waits for 100 ms at most.
         heartbeat.beat();
@@ -447,7 +454,7 @@ impl Scans {
             if self.stop.load(Ordering::Acquire)
                 && now_ns.saturating_sub(*ended_ns.get_or_insert(now_ns)) > LAST_SCANS_NS
             {
-                return;
+                break;
             }
             if now_ns.saturating_sub(rounds.swept_ns) > SWEEP_EVERY_NS {
                 rounds.swept_ns = now_ns;
@@ -460,10 +467,11 @@ impl Scans {
                 rounds.in_flight += 1;
                 readers.read(self.processes.begin(pid), user);
             }
-            if rounds.waiting.is_empty() {
-                self.report(&mut rounds.sent);
+            if rounds.waiting.is_empty() || now_ns.saturating_sub(rounds.reported_ns) > REPORT_EVERY_NS {
+                self.report(&mut rounds, Duration::ZERO);
             }
         }
+        self.report(&mut rounds, LAST_REPORT);
     }
 
     /// Waits for a request, for a finished read, or for room in the channel, and handles it. False if all senders are
@@ -531,12 +539,13 @@ impl Scans {
         rounds.notices.send(&self.messages);
     }
 
-    /// Sends memory and counters if they changed and there is room: totals are sent again.
-    fn report(&mut self, sent: &mut ScanCounters) {
+    /// Measures memory, and sends changed counters; waits at most `longest` for room. Totals are sent again.
+    fn report(&mut self, rounds: &mut ScanRounds, longest: Duration) {
         self.memory.measure(&mut self.processes);
+        rounds.reported_ns = monotonic_ns();
         let counters = self.processes.counters();
-        if counters != *sent && self.messages.try_send(Message::Scans(counters)).is_ok() {
-            *sent = counters;
+        if counters != rounds.sent && self.messages.send_timeout(Message::Scans(counters), longest).is_ok() {
+            rounds.sent = counters;
         }
     }
 
@@ -602,5 +611,37 @@ fn add(processes: &mut Processes, waiting: &mut WaitingScans, pid: u32, urgency:
     let Some(user) = accountable_user(pid) else { return };
     if !waiting.add(pid, user, urgency) {
         processes.put_off();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::super::executables::Executables;
+    use super::super::tables::Tables;
+    use super::*;
+
+    #[test]
+    fn the_last_scan_is_counted() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        // It has ended, so that its scan has no result.
+        while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        let processes = Processes::new(Tables::default(), Executables::new(None), false);
+        let (messages, received) = bounded(8);
+        let (memory, stop) = (Arc::default(), Arc::default());
+        let scans = Scans { processes, messages, scan_queue: None, memory, stop };
+        let requests = spawn_scan(scans, &Supervisor::default()).unwrap();
+        requests.send(ScanRequest::Mapped(child.id())).unwrap();
+        drop(requests);
+        let counted = received.iter().filter_map(|message| match message {
+            Message::Scans(counters) => Some(counters.scans),
+            _ => None,
+        });
+        assert_eq!(counted.last(), Some(1));
+        child.wait().unwrap();
     }
 }
