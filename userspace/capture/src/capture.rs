@@ -27,6 +27,7 @@ use super::doctor;
 use super::duty_cycle::DutyCyclePrograms;
 use super::error::CaptureError;
 use super::job::{self, Job};
+use super::kernel_counts::{KernelCounters, SiteCounts};
 use super::links::AttachMethod;
 use super::load::LoadedPrograms;
 use super::message::Message;
@@ -39,7 +40,7 @@ use super::system;
 use super::tables;
 use super::target_map::TargetMap;
 use super::targets::{self, Targets};
-use super::threads::{self, DrainSetup, KernelCounters, ScanMemory, Scans, SiteCounts};
+use super::threads::{self, DrainSetup, ScanMemory, Scans};
 use super::waiting_threads;
 
 /// Messages that may wait for the pipeline, besides those about the first processes. Records come in batches of at most

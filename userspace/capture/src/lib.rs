@@ -67,6 +67,7 @@ mod executables;
 mod generated;
 pub mod gpus;
 pub mod job;
+mod kernel_counts;
 mod kernel_offsets;
 mod links;
 mod load;

@@ -7,19 +7,20 @@ use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
-use deepctx_common::end::{Counter, WalkEnd};
+use deepctx_common::end::WalkEnd;
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
 use deepctx_symbolizer::accountable_user;
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{MapCore as _, MapHandle};
 
 use super::clock::monotonic_ns;
 use super::error::CaptureError;
+use super::kernel_counts::{KernelCounters, SiteCounts};
 use super::message::Message;
 use super::named_targets::NamedTargets;
 use super::probes::ScanQueue;
@@ -32,72 +33,6 @@ use super::tables::TableError;
 use super::unsent_notices::UnsentNotices;
 use super::unsent_scans::UnsentScans;
 use super::waiting_scans::{Urgency, WaitingScans};
-
-/// Totals of the kernel programs' counters.
-#[derive(Clone, Debug)]
-pub(super) struct KernelCounters(Arc<MapHandle>);
-
-impl KernelCounters {
-    /// Reads from this map.
-    pub(super) fn new(map: MapHandle) -> Self {
-        Self(Arc::new(map))
-    }
-
-    /// Sums over all CPUs, by [`Counter`] number.
-    pub(super) fn totals(&self) -> [u64; Counter::ALL.len()] {
-        let mut totals = [0; Counter::ALL.len()];
-        // Counters of outcomes are read before those of arrivals: records that come meanwhile have no outcome yet.
-        for arrivals in [false, true] {
-            for counter in Counter::ALL.iter().filter(|counter| is_of_arrivals(**counter) == arrivals) {
-                let key = u32::from(*counter as u8);
-                let values =
-                    self.0.lookup_percpu(key.as_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-                totals[*counter as usize] = values.iter().filter_map(|value| u64::read_from(value)).sum();
-            }
-        }
-        totals
-    }
-}
-
-/// Whether it counts arrivals, not outcomes.
-fn is_of_arrivals(counter: Counter) -> bool {
-    matches!(
-        counter,
-        Counter::SamplesSeen | Counter::ProcessEventsSeen | Counter::WaitsSeen | Counter::CallsSeen
-    )
-}
-
-/// Calls of each probe, counted where none can be lost.
-#[derive(Clone, Debug)]
-pub(super) struct SiteCounts {
-    /// `SITE_COUNTS`.
-    pub(super) map: Arc<MapHandle>,
-    /// Number of sites so far.
-    pub(super) sites: Arc<AtomicU32>,
-}
-
-impl SiteCounts {
-    /// Calls so far, by site.
-    pub(super) fn totals(&self) -> Vec<u64> {
-        let sites = self.sites.load(Ordering::Acquire);
-        let mut counts = vec![0; sites as usize];
-        if counts.is_empty() {
-            return counts;
-        }
-        match self.map.lookup_batch(sites, MapFlags::ANY, MapFlags::ANY) {
-            Ok(all) => {
-                for (key, value) in all.take(counts.len()) {
-                    let place = u32::read_from(&key).and_then(|site| counts.get_mut(site as usize));
-                    if let (Some(place), Some(count)) = (place, u64::read_from(&value)) {
-                        *place = count;
-                    }
-                }
-            }
-            Err(error) => tracing::debug!(%error, "calls cannot be counted"),
-        }
-        counts
-    }
-}
 
 /// A request of the drain thread to the scan thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,9 +115,9 @@ pub(super) fn spawn_drain(
     let ring = Ring::new(&events, events.max_entries()).map_err(error)?;
     let for_drain = supervisor.clone();
     let body = |heartbeat: &Heartbeat| {
-        let looked_ns = monotonic_ns();
+        let (pending, site_counts, looked_ns) = (Vec::new(), Vec::new(), monotonic_ns());
         let supervisor = for_drain;
-        Drain { ring, setup, supervisor, pending: Vec::new(), unread: 0, looked_ns }.run(heartbeat);
+        Drain { ring, setup, supervisor, pending, site_counts, unread: 0, looked_ns }.run(heartbeat);
     };
     supervisor.spawn(DRAIN, WITHOUT_DRAIN, body).map(drop).map_err(error)
 }
@@ -193,6 +128,8 @@ struct Drain {
     supervisor: Supervisor,
     /// Records for which the channel had no room.
     pending: Vec<u8>,
+    /// Calls of each probe, as last read.
+    site_counts: Vec<u64>,
     /// Consecutive rounds in which the ring could not be read.
     unread: u32,
     /// When named processes were last looked for.
@@ -223,14 +160,15 @@ impl Drain {
         }
     }
 
-    fn send_site_counts(&self, last: bool) {
+    fn send_site_counts(&mut self, last: bool) {
         /// A receiver that takes longer has stopped receiving.
         const LONGEST: Duration = Duration::from_secs(2);
-        let counts = self.setup.site_counts.as_ref().map(SiteCounts::totals).unwrap_or_default();
-        if counts.is_empty() {
+        let Some(counts) = &self.setup.site_counts else { return };
+        counts.update(&mut self.site_counts);
+        if self.site_counts.is_empty() {
             return;
         }
-        let message = Message::SiteCounts(counts);
+        let message = Message::SiteCounts(self.site_counts.clone());
         // Records are compared with the last ones.
         let wait = if last { LONGEST } else { Duration::ZERO };
         let _ = self.setup.messages.send_timeout(message, wait);
