@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use cli_support::recording::{Recording, RecordingOutcome, record_until};
 use cli_support::{Busy, can_capture, expect_code, program, stderr};
+use deepctx_profile::ledger::CheckTime;
 use documented::Reader;
 
 fn folded(profile: impl AsRef<Path>) -> String {
@@ -129,8 +130,11 @@ fn a_thread_that_stops_early_ends_the_capture() {
         let RecordingOutcome { status, said } = recording.ended();
         assert_eq!(status.code(), Some(2), "{thread}: {said}");
         assert!(said.contains(&format!("\"{thread}\" stopped because of a defect")), "{said}");
-        // Its data is complete.
+        // Its data is complete, and what is missing is counted.
         folded(recording.file());
+        let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+        let checked = profile.ledger.check(CheckTime::Finished);
+        checked.unwrap_or_else(|error| panic!("{thread}: {error}"));
     }
 }
 

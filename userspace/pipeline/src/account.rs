@@ -14,7 +14,7 @@ use crate::decode::{DecodeError, Sample};
 use crate::input::KernelCounters;
 use crate::reason::{
     EARLY, KERNEL_UNKNOWN_END, LATE, MALFORMED_WORDS, PYTHON_UNKNOWN_END, SEQUENCE_GAP, UNEXPLAINED_GAP,
-    WAIT_END_LOST, WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
+    UNREAD, WAIT_END_LOST, WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
 };
 use crate::stages::off_cpu::WaitGaps;
 
@@ -33,6 +33,8 @@ pub(crate) struct MissingFrames {
 #[derive(Debug)]
 pub struct Accounts {
     kernel: Option<KernelCounters>,
+    /// No record follows.
+    is_over: bool,
     missing: u64,
     tables: Vec<(&'static Reason, u64)>,
     received: u64,
@@ -61,6 +63,7 @@ impl Default for Accounts {
     fn default() -> Self {
         Self {
             kernel: None,
+            is_over: false,
             missing: 0,
             tables: Vec::new(),
             received: 0,
@@ -90,6 +93,11 @@ impl Accounts {
     /// The kernel programs' counters; totals so far.
     pub(crate) fn kernel(&mut self, counters: KernelCounters) {
         self.kernel = Some(counters);
+    }
+
+    /// No record follows: those that the kernel programs emitted and that have not come are lost.
+    pub(crate) fn finish(&mut self) {
+        self.is_over = true;
     }
 
     /// Gaps of the kernel programs' tables; totals so far.
@@ -291,7 +299,10 @@ impl Accounts {
             .saturating_add(value(Counter::CallsSeen));
         let not_wanted = value(Counter::SamplesFiltered).saturating_add(value(Counter::SamplesIdle));
         account.received = seen.saturating_sub(not_wanted);
-        account.kept = value(Counter::RecordsEmitted);
+        let emitted = value(Counter::RecordsEmitted);
+        let unread = if self.is_over { emitted.saturating_sub(self.received) } else { 0 };
+        account.kept = emitted - unread;
+        account.dropped.add(UNREAD, unread);
         for counter in KERNEL_DROPS {
             account.dropped.add(counter.reason(), value(counter));
         }
@@ -342,4 +353,28 @@ fn fresh(ledger: &mut Ledger, stage: Stage, received: u64, kept: u64) -> &mut Ac
     let account = ledger.stage_mut(stage);
     *account = Account { received, kept, ..Account::default() };
     account
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::ledger::CheckTime;
+
+    use super::*;
+
+    #[test]
+    fn records_that_nobody_read_are_lost() {
+        let (mut accounts, mut ledger) = (Accounts::default(), Ledger::default());
+        let mut counters = [0; Counter::ALL.len()];
+        (counters[Counter::SamplesSeen as usize], counters[Counter::RecordsEmitted as usize]) = (7, 7);
+        accounts.kernel(counters);
+        for _ in 0..3 {
+            accounts.received();
+            accounts.process();
+        }
+        accounts.write_to(&mut ledger);
+        assert_eq!((ledger.lost(), ledger.check(CheckTime::Running)), (0, Ok(())), "they may still come");
+        accounts.finish();
+        accounts.write_to(&mut ledger);
+        assert_eq!((ledger.lost(), ledger.check(CheckTime::Finished)), (4, Ok(())));
+    }
 }

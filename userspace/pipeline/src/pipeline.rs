@@ -176,6 +176,7 @@ impl<S: Symbols> Pipeline<S> {
     pub fn finish(&mut self) {
         while self.change(u64::MAX) {}
         self.attribute_until(u64::MAX);
+        self.accounts.finish();
         self.stages.finish(self.newest_ns, &mut self.profile);
     }
 

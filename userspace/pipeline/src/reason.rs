@@ -9,6 +9,7 @@ reasons! {
     class Loss, page "loss.md";
     pub(crate) const SEQUENCE_GAP = "sequence-gap", "record numbers are missing";
     pub(crate) const LATE = "late", "records arrived after later ones had been used";
+    pub(crate) const UNREAD = "unread", "records were not read before the capture ended";
 }
 
 reasons! {
