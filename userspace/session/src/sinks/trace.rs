@@ -19,6 +19,7 @@ use deepctx_profile::trace::{
     NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind,
 };
 use deepctx_storage::store::TraceWriter;
+use deepctx_symbolizer::start_ticks;
 use rustc_hash::FxHashMap;
 
 use crate::lock;
@@ -31,6 +32,8 @@ const FILE_EVENTS: usize = 1 << 18;
 const PROCESSES_MAX: usize = 1 << 14;
 /// How often a process is asked for its rank: a shell that execs a launcher that execs a program has three answers.
 const RANK_ASKED_MAX: u32 = 8;
+/// Processes for which that is remembered; when full, all are asked anew.
+const REMEMBERED_MAX: usize = 1 << 16;
 /// The most that a crash can lose.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Longest wait at the end while nothing is written or encoded: the program must end within 5 s.
@@ -91,7 +94,7 @@ impl TraceSink {
                 writer,
                 shared: Arc::clone(&of_thread),
                 batch: RecordedBatch::default(),
-                asked: FxHashMap::default(),
+                asked: AskedProcesses::default(),
             };
             let run = || {
                 defect_for_tests("trace");
@@ -223,8 +226,41 @@ struct Files {
     shared: Arc<SharedState>,
     /// Contents of the next file.
     batch: RecordedBatch,
-    /// How often each process was asked for its rank; the maximum once it is known.
-    asked: FxHashMap<u32, u32>,
+    asked: AskedProcesses,
+}
+
+/// How often each process was asked for its rank.
+#[derive(Debug, Default)]
+struct AskedProcesses(FxHashMap<u32, AskedProcess>);
+
+#[derive(Debug)]
+struct AskedProcess {
+    /// Its start: a later process may have the same number.
+    started: Option<u64>,
+    /// The maximum once its rank is known.
+    times: u32,
+}
+
+impl AskedProcesses {
+    /// Whether the process of this number that began then is to be asked once more.
+    fn is_due(&mut self, pid: u32, started: Option<u64>) -> bool {
+        if self.0.len() >= REMEMBERED_MAX && !self.0.contains_key(&pid) {
+            self.0.clear();
+        }
+        let process = self.0.entry(pid).or_insert(AskedProcess { started, times: 0 });
+        if process.started != started {
+            *process = AskedProcess { started, times: 0 };
+        }
+        process.times = process.times.saturating_add(1);
+        process.times <= RANK_ASKED_MAX
+    }
+
+    /// The rank of a process is known.
+    fn is_known(&mut self, pid: u32) {
+        if let Some(process) = self.0.get_mut(&pid) {
+            process.times = RANK_ASKED_MAX;
+        }
+    }
 }
 
 impl Files {
@@ -261,13 +297,11 @@ impl Files {
 
     /// Reads a process's rank: again after an exec, since its environment may have changed.
     fn note_rank(&mut self, pid: u32) {
-        let asked = self.asked.entry(pid).or_default();
-        if *asked < RANK_ASKED_MAX {
-            *asked += 1;
-            if let Some(ProcessRank { rank, size }) = rank_of(pid) {
-                *asked = RANK_ASKED_MAX;
-                self.writer.set_rank(pid, rank, size);
-            }
+        if self.asked.is_due(pid, start_ticks(pid))
+            && let Some(ProcessRank { rank, size }) = rank_of(pid)
+        {
+            self.asked.is_known(pid);
+            self.writer.set_rank(pid, rank, size);
         }
     }
 
@@ -341,6 +375,17 @@ mod tests {
         };
         check(&[3], 3, 0);
         check(&[WAITING_MAX as u64 + 1], 0, WAITING_MAX as u64 + 1);
+    }
+
+    #[test]
+    fn a_process_with_a_number_used_again_is_asked_anew() {
+        let mut asked = AskedProcesses::default();
+        let mut asks = |started| (0..20).filter(|_| asked.is_due(7, Some(started))).count();
+        let most = RANK_ASKED_MAX as usize;
+        assert_eq!([asks(100), asks(100), asks(200)], [most, 0, most]);
+        asked.is_due(7, Some(300));
+        asked.is_known(7);
+        assert!(!asked.is_due(7, Some(300)) && asked.is_due(7, Some(400)));
     }
 
     #[test]
