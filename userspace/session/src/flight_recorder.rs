@@ -8,7 +8,6 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -17,6 +16,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Profile, RecentPart};
 use deepctx_profile::units::{Count, Nanos, Time, clock};
 
+use crate::ending::{END_LONGEST, EndingThread};
 use crate::hang::{Hang, HangWatch};
 use crate::lock;
 
@@ -112,7 +112,8 @@ pub(crate) struct FlightRecorder {
     at_end: bool,
     requests: FlightRequests,
     windows: Sender<Window>,
-    thread: JoinHandle<()>,
+    /// Closed when the thread has ended.
+    end: Receiver<()>,
     said: Arc<Mutex<RecorderStatus>>,
 }
 
@@ -155,16 +156,19 @@ impl FlightRecorder {
         let FlightOptions { keep, on_hang, at_end, requests, write } = options;
         // Capacity one: while a profile is written, the next one stays in its slices.
         let (windows, incoming) = bounded(1);
+        let (running, end) = bounded(0);
         let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
-        let body = move |heartbeat: &Heartbeat| write_windows(&incoming, write, &of_thread, heartbeat);
-        let missing = "the kept data is no longer written";
-        let thread = supervisor.spawn("flight-recorder", missing, body)?;
+        let body = move |heartbeat: &Heartbeat| {
+            let _running: Sender<()> = running;
+            write_windows(&incoming, write, &of_thread, heartbeat);
+        };
+        supervisor.spawn("flight-recorder", "the kept data is no longer written", body)?;
         let hang = on_hang.map(HangWatch::new);
         let slice = (keep / SLICES).max(SLICE_LEAST);
         let keep = nanos(keep);
         let recent = RecentPart::start(profile, keep, Nanos(0));
-        Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, said })
+        Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, end, said })
     }
 
     /// Ends a slice if it is due, and writes the kept part on request or when training hangs. `profile` is up to date,
@@ -189,14 +193,19 @@ impl FlightRecorder {
         let asked = self.requests.pending();
         if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
             let window = Window { is_last: true, ..self.cut_out(profile, now, trigger) };
-            // The supervisor reports a thread that is gone.
-            _ = self.windows.send(window);
+            // The thread may not have taken the one before yet. The supervisor reports one that is gone.
+            _ = self.windows.send_timeout(window, END_LONGEST);
         }
         let never_stepped = self.hang.take().is_some_and(|watch| !watch.has_seen_steps());
         drop(self.windows);
         // The supervisor reports how it ended.
-        _ = self.thread.join();
+        let has_ended = EndingThread::new(self.end, 0).wait(|| 0, || ());
         let mut said = std::mem::take(&mut *lock(&self.said));
+        if !has_ended {
+            let lasted = END_LONGEST.as_secs();
+            said.error =
+                Some(format!("the disk did not take what the flight recorder keeps within {lasted} s"));
+        }
         if never_stepped {
             said.notices.push(
                 "`--on-hang` had nothing to go by: no training step ended, or fewer than it takes to know how long one \
@@ -385,6 +394,21 @@ mod tests {
         let hangs: Vec<u64> =
             lock(&written).iter().filter(|(_, why)| why == "hang").map(|(at, _)| *at).collect();
         assert_eq!(hangs, [1, 13]);
+    }
+
+    #[test]
+    fn a_disk_that_hangs_does_not_hold_up_the_end() {
+        let (mut profile, _) = profile();
+        let (_goes_on, hangs) = bounded::<()>(0);
+        let write: WriteKeptFn = Box::new(move |_, _| {
+            _ = hangs.recv();
+            Ok("run.dctx".into())
+        });
+        let (keep, requests) = (Duration::from_secs(12), FlightRequests::default());
+        let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
+        let recorder = FlightRecorder::start(options, &mut profile, &Supervisor::default()).unwrap();
+        let end = recorder.finish(&mut profile, Duration::from_secs(1));
+        assert!(end.error.is_some_and(|error| error.contains("the disk did not take what")));
     }
 
     #[test]

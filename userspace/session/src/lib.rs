@@ -23,6 +23,7 @@
 mod cubins;
 mod device_code;
 pub mod dump;
+mod ending;
 mod flight_recorder;
 mod hang;
 mod hottest;

@@ -328,6 +328,7 @@ impl Worker {
     }
 
     fn finish_flight(&mut self, captured: Duration) {
+        self.come_on();
         self.list_executables();
         let Some(recorder) = self.flight_recorder.take() else { return };
         let end = recorder.finish(self.pipeline.profile(), captured);

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use deepctx_capture::cost::cpu_time;
 use deepctx_capture::job::{ProcessRank, rank_of};
 use deepctx_capture::supervisor::{defect_for_tests, message, standstill_for_tests};
 use deepctx_profile::trace::{
@@ -22,6 +21,7 @@ use deepctx_storage::store::TraceWriter;
 use deepctx_symbolizer::start_ticks;
 use rustc_hash::FxHashMap;
 
+use crate::ending::{END_LONGEST, EndingThread};
 use crate::lock;
 
 /// Events that may wait for the disk: half a second of a million a second, about 52 MiB.
@@ -36,12 +36,6 @@ const RANK_ASKED_MAX: u32 = 8;
 const REMEMBERED_MAX: usize = 1 << 16;
 /// The most that a crash can lose.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Longest wait at the end while nothing is written or encoded: the program must end within 5 s.
-const END_LONGEST: Duration = Duration::from_secs(4);
-/// How often the end is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// CPU time of the process that counts as encoding: at the end it does little else.
-const BUSY: Duration = Duration::from_millis(100);
 
 /// Writes single events, on a thread of its own.
 #[derive(Debug)]
@@ -129,8 +123,7 @@ impl TraceSink {
             }
             None => batch,
         };
-        let waiting = self.shared.waiting.load(Ordering::Acquire);
-        if waiting.saturating_add(batch.events.len()) > WAITING_MAX {
+        if self.shared.waiting().saturating_add(batch.events.len()) > WAITING_MAX {
             batch.events.drain(..).for_each(|event| self.lose(&event));
             self.held = Some(batch);
             return;
@@ -163,17 +156,14 @@ impl TraceSink {
         account.leave_out(NotTraced::WriterBehind, self.behind);
         account.kept = account.kept.saturating_sub(self.behind);
         _ = self.orders.send(Order::Finish(account));
-        let seen = self.shared.progress();
-        EndingTrace { account, end: self.end, shared: self.shared, seen, since: Instant::now() }
+        let thread = EndingThread::new(self.end, self.shared.waiting());
+        EndingTrace { account, thread, shared: self.shared }
     }
 }
 
-/// Events that wait, and CPU time in units of [`BUSY`].
-type Progress = (usize, u128);
-
 impl SharedState {
-    fn progress(&self) -> Progress {
-        (self.waiting.load(Ordering::Acquire), cpu_time().as_millis() / BUSY.as_millis())
+    fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
     }
 }
 
@@ -181,31 +171,20 @@ impl SharedState {
 #[derive(Debug)]
 pub(crate) struct EndingTrace {
     account: RecordedAccount,
-    end: Receiver<()>,
+    thread: EndingThread,
     shared: Arc<SharedState>,
-    /// Progress when it was last looked at, and since when it has been that.
-    seen: Progress,
-    since: Instant,
 }
 
 impl EndingTrace {
-    /// Waits until all is written, or nothing is for [`END_LONGEST`]; returns the account and the last error. Calls
-    /// `goes_on` whenever there was progress.
-    pub(crate) fn wait(mut self, goes_on: impl Fn()) -> (RecordedAccount, Option<String>) {
-        while self.end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let now = self.shared.progress();
-            if now != self.seen {
-                (self.seen, self.since) = (now, Instant::now());
-                goes_on();
-            } else if self.since.elapsed() >= END_LONGEST {
-                let lasted = END_LONGEST.as_secs();
-                let error =
-                    format!("the disk did not take the last part within {lasted} s: it ends before that");
-                *lock(&self.shared.error) = Some(error);
-                break;
-            }
+    /// Waits until all is written, or there is no progress; returns the account and the last error. Calls `goes_on`
+    /// whenever there is some.
+    pub(crate) fn wait(self, goes_on: impl Fn()) -> (RecordedAccount, Option<String>) {
+        let Self { mut account, thread, shared } = self;
+        if !thread.wait(|| shared.waiting(), goes_on) {
+            let lasted = END_LONGEST.as_secs();
+            let error = format!("the disk did not take the last part within {lasted} s: it ends before that");
+            *lock(&shared.error) = Some(error);
         }
-        let Self { mut account, shared, .. } = self;
         let abandoned = shared.waiting.swap(0, Ordering::AcqRel) as u64;
         shared.unwritten.fetch_add(abandoned, Ordering::AcqRel);
         move_unwritten(&mut account, &shared);
