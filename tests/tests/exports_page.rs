@@ -126,6 +126,27 @@ fn every_tab_fits_its_window_and_can_be_read() {
     }
 }
 
+#[test]
+fn memory_over_time_is_drawn_as_curves() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "
+        byId('tab-memory-curves').click();
+        const bars = [...document.querySelectorAll('#view td.curve div')];
+        return bars.map((bar) => {
+            const points = getComputedStyle(bar).clipPath.split(',').length;
+            return { points, high: bar.offsetHeight, wide: bar.offsetWidth };
+        });";
+    let said = browser::run(browser, &page(INPUTS[0], folder.path()), script, &WINDOWS[0]);
+    let curves = said.as_array().unwrap();
+    assert!(!curves.is_empty(), "the recording has memory of tensors");
+    for curve in curves {
+        // Twenty seconds in windows of 100 ms, with two corners each.
+        assert!(curve["points"].as_u64().unwrap() > 100, "{said}");
+        assert!(curve["high"].as_u64().unwrap() >= 40 && curve["wide"].as_u64().unwrap() >= 160, "{said}");
+    }
+}
+
 /// What a script sees of the page before and after printing.
 const PRINTED: &str = "
     dispatchEvent(new Event('beforeprint'));

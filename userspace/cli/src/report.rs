@@ -38,6 +38,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         return model(arguments, &subset, opened.elapsed, job.as_deref());
     }
     let report = Report::compute(&subset, opened.elapsed);
+    let peaks = arguments.model.peaks()?;
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Text if arguments.all => render::text::write_all(&report, out),
         ReportFormat::Text => render::text::write(&report, out),
@@ -45,11 +46,12 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         ReportFormat::Html => {
             let source =
                 Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed, folds: true };
+            let model = ModelTables::compute(&subset, opened.elapsed, peaks, job.as_deref());
             let tables = job.as_ref().map(|job| OverTime::compute(job, Steps::default()));
             let lanes = job.clone().and_then(lanes::of_job);
             let events = lanes.as_ref().zip(tables.as_ref());
             let events = events.map(|(lanes, tables)| render::html::Events { lanes, tables });
-            render::html::write(&source, &report, events, out)
+            render::html::write(&source, &report, &model, events, out)
         }
     })?;
     Ok(Completion::Fully)

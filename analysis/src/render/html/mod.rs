@@ -5,6 +5,7 @@
 
 mod cells;
 mod findings;
+mod model;
 mod over_time;
 mod work;
 
@@ -17,12 +18,12 @@ use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_storage::export::Source;
 use deepctx_storage::export::html::{Column, Form, PageExtras, Tab, write_with};
 
-use crate::Report;
 use crate::findings::Findings;
 use crate::over_time::OverTime;
 use crate::render::text::accelerators::{occupancy, pool_lines};
 use crate::tables::ranges::Ranges;
 use crate::tables::system::{SystemMetric, SystemUnit};
+use crate::{ModelTables, Report};
 
 /// Maximum number of time spans drawn in a cell.
 const STRIP: usize = 200;
@@ -36,17 +37,19 @@ pub struct Events<'e> {
     pub tables: &'e OverTime,
 }
 
-/// Writes the page of a profile with the tables of its report, and with its single events, if any.
+/// Writes the page of a profile with the tables of its report and of its model, and with its single events, if any.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the profile has no values at all.
 pub fn write(
     source: &Source<'_>,
     report: &Report,
+    model: &ModelTables,
     events: Option<Events<'_>>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut tabs = tabs(report);
+    tabs.extend(model::tabs(model));
     tabs.extend(events.into_iter().flat_map(|events| over_time::tabs(events.tables)));
     write_with(source, PageExtras { tabs: &tabs, events: events.map(|events| events.lanes) }, out)
 }

@@ -55,18 +55,22 @@ pub(super) fn kernels(tables: &ModelTables, out: &mut dyn Write) -> io::Result<(
 }
 
 /// The stack of the launch: in the tree, launches are siblings of the streams that have the times.
-fn without_stream(row: &ExtremeKernel) -> Vec<&str> {
+pub(in crate::render) fn without_stream(row: &ExtremeKernel) -> Vec<&str> {
     row.stack.iter().map(String::as_str).filter(|frame| !frame.starts_with("[device ")).collect()
 }
 
 fn extreme(row: &ExtremeKernel, out: &mut dyn Write) -> io::Result<()> {
-    let value = match row.unit {
+    let kernel = without_middle(&row.kernel, NAME_WIDTH);
+    writeln!(out, "  most {}: {kernel}, {}", row.most, extreme_in_words(row))
+}
+
+/// Its value, with the unit.
+pub(in crate::render) fn extreme_in_words(row: &ExtremeKernel) -> String {
+    match row.unit {
         "ns" => Nanos(row.value).to_string(),
         "bytes" => Bytes(row.value).to_string(),
         _ => row.value.to_string(),
-    };
-    let kernel = without_middle(&row.kernel, NAME_WIDTH);
-    writeln!(out, "  most {}: {kernel}, {value}", row.most)
+    }
 }
 
 pub(super) fn memory(tables: &ModelTables, out: &mut dyn Write) -> io::Result<()> {

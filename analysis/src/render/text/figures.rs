@@ -13,7 +13,7 @@ pub(super) fn none() -> String {
 }
 
 /// A number with three digits and a power of a thousand.
-pub(super) fn scaled(value: f64) -> String {
+pub(in crate::render) fn scaled(value: f64) -> String {
     let powers = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (value, power) = match powers.iter().find(|(power, _)| value >= *power) {
         Some((power, name)) => (value / power, *name),

@@ -151,7 +151,7 @@ fn kernel_names(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Re
 
 /// Writes rows, with the figures that at least one of them has.
 fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn Write) -> io::Result<()> {
-    let written: Vec<_> = rows.iter().map(|(_, figures, _)| columns(figures, steps)).collect();
+    let written: Vec<_> = rows.iter().map(|(_, figures, _)| figure_cells(figures, steps)).collect();
     let shown: Vec<usize> =
         (0..FIGURES.len()).filter(|at| written.iter().any(|row| row[*at].is_some())).collect();
     titles.iter().try_for_each(|title| write!(out, "  {title:>8}"))?;
@@ -168,10 +168,11 @@ fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn
 }
 
 /// Titles of the figures.
-const FIGURES: [&str; 9] =
+pub(in crate::render) const FIGURES: [&str; 9] =
     ["latency", "CPU", "kernels", "allocated", "flops", "bytes", "flops/B", "flops/s", "bound"];
 
-fn columns(figures: &Figures, steps: u64) -> [Option<String>; FIGURES.len()] {
+/// The figures of one step, by their titles; `None` is unknown.
+pub(in crate::render) fn figure_cells(figures: &Figures, steps: u64) -> [Option<String>; FIGURES.len()] {
     let time = |ns: u64| Nanos(ns / steps).to_string();
     let bytes = |bytes: u64| Bytes(bytes / steps).to_string();
     let count = |count: u64| scaled(count as f64 / steps as f64);

@@ -102,6 +102,11 @@ impl Column {
         Column { title: title.to_owned(), style: "strip" }
     }
 
+    /// Values over time as a curve: the cell has a height from `0` to `100` for each span of time, with spaces between.
+    pub fn curve(title: &str) -> Self {
+        Column { title: title.to_owned(), style: "curve" }
+    }
+
     /// Files and lines.
     pub fn place(title: &str) -> Self {
         Column { title: title.to_owned(), style: "where" }
@@ -368,5 +373,15 @@ mod tests {
             assert!(STYLE.contains(&colour), "the page has not the colour{colour}");
             assert!(legend.contains(&format!("\"{kind}\"")), "no word for {kind}");
         }
+    }
+
+    #[test]
+    fn pictures_in_cells_are_drawn_and_sized() {
+        for column in [Column::strip("by time"), Column::curve("by time")] {
+            let style = column.style;
+            assert!(SCRIPT.contains(&format!("function {style}(")), "nothing draws a {style}");
+            assert!(STYLE.contains(&format!("td.{style} div {{")), "a {style} has no height");
+        }
+        assert!(SCRIPT.contains("const PICTURES = { strip, curve };"));
     }
 }

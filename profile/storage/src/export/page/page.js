@@ -364,6 +364,23 @@ function strip(digits) {
   return cell;
 }
 
+// Values over time: one height per interval, cut out of a bar.
+function curve(heights) {
+  const cell = make("td", undefined, "curve");
+  if (heights === "") return cell;
+  const values = heights.split(" ");
+  const width = 100 / values.length;
+  const corners = values.map((height, at) => [at, at + 1].map((x) => (x * width).toFixed(3) + "% " + (100 - height) + "%").join(", "));
+  const bar = make("div");
+  bar.style.clipPath = "polygon(0% 100%, " + corners.join(", ") + ", 100% 100%)";
+  bar.setAttribute("role", "img");
+  bar.setAttribute("aria-label", "by time, in percent: " + heights);
+  cell.append(bar);
+  return cell;
+}
+
+const PICTURES = { strip, curve };
+
 // A table that was computed when the page was written.
 function furtherTable(tab) {
   const out = make("table");
@@ -375,7 +392,7 @@ function furtherTable(tab) {
     const line = make("tr");
     row.forEach((text, at) => {
       const style = tab.columns[at].style;
-      line.append(style === "strip" ? strip(text) : make("td", text, style));
+      line.append(style in PICTURES ? PICTURES[style](text) : make("td", text, style));
     });
     out.append(line);
   }
