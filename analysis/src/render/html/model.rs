@@ -44,25 +44,33 @@ pub(super) fn tabs(tables: &ModelTables) -> impl Iterator<Item = Tab> {
 /// A row: its own cells, its figures, and the cells after them.
 type Row<'t> = (Vec<String>, &'t Figures, Vec<String>);
 
-/// A tab with those figures that at least one row has.
-fn with_figures(
-    tables: &ModelTables,
-    (id, title): (&str, &str),
-    (before, behind): (&[Column], &[Column]),
-    rows: Vec<Row<'_>>,
+/// A table with figures.
+struct FigureTable<'t> {
+    id: &'static str,
+    title: &'static str,
+    /// Columns before the figures.
+    before: Vec<Column>,
+    /// Columns after them.
+    after: Vec<Column>,
+    rows: Vec<Row<'t>>,
     left_out: usize,
-) -> Tab {
-    let steps = steps(tables);
-    let figures: Vec<_> = rows.iter().map(|(_, figures, _)| figure_cells(figures, steps)).collect();
-    let is_known = |at: &usize| figures.iter().any(|row| row[*at].is_some());
-    let shown: Vec<usize> = (0..FIGURES.len()).filter(is_known).collect();
-    let titles = shown.iter().map(|at| Column::number(TITLES[*at]));
-    let columns: Vec<Column> = before.iter().cloned().chain(titles).chain(behind.iter().cloned()).collect();
-    let rows = rows.into_iter().zip(&figures).map(|((before, _, behind), figures)| {
-        let figures = shown.iter().map(|at| figures[*at].clone().unwrap_or_default());
-        before.into_iter().chain(figures).chain(behind).collect::<Vec<String>>()
-    });
-    tab(id, &per_step(tables, title), &columns, left_out, rows.collect())
+}
+
+impl FigureTable<'_> {
+    /// As a tab, with those figures that at least one row has.
+    fn tab(self, tables: &ModelTables) -> Tab {
+        let steps = steps(tables);
+        let figures: Vec<_> = self.rows.iter().map(|(_, figures, _)| figure_cells(figures, steps)).collect();
+        let is_known = |at: &usize| figures.iter().any(|row| row[*at].is_some());
+        let shown: Vec<usize> = (0..FIGURES.len()).filter(is_known).collect();
+        let titles = shown.iter().map(|at| Column::number(TITLES[*at]));
+        let columns: Vec<Column> = self.before.into_iter().chain(titles).chain(self.after).collect();
+        let rows = self.rows.into_iter().zip(&figures).map(|((before, _, after), figures)| {
+            let figures = shown.iter().map(|at| figures[*at].clone().unwrap_or_default());
+            before.into_iter().chain(figures).chain(after).collect::<Vec<String>>()
+        });
+        tab(self.id, &per_step(tables, self.title), &columns, self.left_out, rows.collect())
+    }
 }
 
 fn steps(tables: &ModelTables) -> u64 {
@@ -99,7 +107,8 @@ fn totals(tables: &ModelTables) -> Tab {
         if has_model(tables) { vec![(own, &of.figures, Vec::new())] } else { Vec::new() };
     let before =
         numbers(["Layers", "Outside", "In convolutions", "GPU busy", "Occupancy (model)", "Peak memory"]);
-    with_figures(tables, ("model", "Model"), (&before, &[]), rows, 0)
+    let table = FigureTable { id: "model", title: "Model", before, after: Vec::new(), rows, left_out: 0 };
+    table.tab(tables)
 }
 
 /// How each figure of the other tabs was obtained.
@@ -120,17 +129,18 @@ fn basis(tables: &ModelTables) -> Tab {
 fn layers(tables: &ModelTables) -> Tab {
     let rows = tables.layers.rows.iter().map(|of| {
         let before = vec![of.index.to_string(), percent(of.latency_percent)];
-        let behind = vec![of.layer.clone(), of.layer_type.clone(), of.shape.clone().unwrap_or_default()];
-        (before, &of.figures, behind)
+        let after = vec![of.layer.clone(), of.layer_type.clone(), of.shape.clone().unwrap_or_default()];
+        (before, &of.figures, after)
     });
-    let behind = [Column::code("Layer"), Column::code("Type"), Column::code("Shape")];
-    with_figures(
-        tables,
-        ("layer-order", "Layers in order"),
-        (&numbers(["Index", "Share"]), &behind),
-        rows.collect(),
-        tables.layers.left_out,
-    )
+    let table = FigureTable {
+        id: "layer-order",
+        title: "Layers in order",
+        before: numbers(["Index", "Share"]),
+        after: vec![Column::code("Layer"), Column::code("Type"), Column::code("Shape")],
+        rows: rows.collect(),
+        left_out: tables.layers.left_out,
+    };
+    table.tab(tables)
 }
 
 fn layer_types(tables: &ModelTables) -> Tab {
@@ -138,13 +148,15 @@ fn layer_types(tables: &ModelTables) -> Tab {
         let before = vec![of.layers.to_string(), percent(of.layers_percent), percent(of.latency_percent)];
         (before, &of.figures, vec![of.layer_type.clone()])
     });
-    with_figures(
-        tables,
-        ("layer-types", "Layers by type"),
-        (&numbers(["Layers", "Of all", "Share"]), &[Column::code("Type")]),
-        rows.collect(),
-        tables.layer_types.left_out,
-    )
+    let table = FigureTable {
+        id: "layer-types",
+        title: "Layers by type",
+        before: numbers(["Layers", "Of all", "Share"]),
+        after: vec![Column::code("Type")],
+        rows: rows.collect(),
+        left_out: tables.layer_types.left_out,
+    };
+    table.tab(tables)
 }
 
 fn stages(tables: &ModelTables) -> Tab {
@@ -152,14 +164,15 @@ fn stages(tables: &ModelTables) -> Tab {
         let before = vec![of.first.to_string(), of.last.to_string()];
         (before, &of.figures, vec![of.stage.to_owned(), of.dominates.join(", ")])
     });
-    let behind = [Column::label("Third"), Column::text("What it has most of")];
-    with_figures(
-        tables,
-        ("layer-thirds", "Thirds of the layers"),
-        (&numbers(["First", "Last"]), &behind),
-        rows.collect(),
-        0,
-    )
+    let table = FigureTable {
+        id: "layer-thirds",
+        title: "Thirds of the layers",
+        before: numbers(["First", "Last"]),
+        after: vec![Column::label("Third"), Column::text("What it has most of")],
+        rows: rows.collect(),
+        left_out: 0,
+    };
+    table.tab(tables)
 }
 
 fn kernels(tables: &ModelTables) -> Tab {
@@ -168,14 +181,15 @@ fn kernels(tables: &ModelTables) -> Tab {
         let before = vec![index, percent(of.latency_percent), share(of.modelled_occupancy_percent)];
         (before, &of.figures, vec![of.kernel.clone(), of.layer.clone()])
     });
-    let behind = [Column::code("Kernel"), Column::code("Layer")];
-    with_figures(
-        tables,
-        ("layer-kernels", "Kernels by layer"),
-        (&numbers(["Layer", "Share", "Occupancy (model)"]), &behind),
-        rows.collect(),
-        tables.kernels.left_out,
-    )
+    let table = FigureTable {
+        id: "layer-kernels",
+        title: "Kernels by layer",
+        before: numbers(["Layer", "Share", "Occupancy (model)"]),
+        after: vec![Column::code("Kernel"), Column::code("Layer")],
+        rows: rows.collect(),
+        left_out: tables.kernels.left_out,
+    };
+    table.tab(tables)
 }
 
 fn kernel_names(tables: &ModelTables) -> Tab {
@@ -184,13 +198,15 @@ fn kernel_names(tables: &ModelTables) -> Tab {
             vec![of.layers.to_string(), percent(of.latency_percent), share(of.modelled_occupancy_percent)];
         (before, &of.figures, vec![of.kernel.clone()])
     });
-    with_figures(
-        tables,
-        ("kernel-names", "Kernels by name"),
-        (&numbers(["Layers", "Share", "Occupancy (model)"]), &[Column::code("Kernel")]),
-        rows.collect(),
-        tables.kernel_names.left_out,
-    )
+    let table = FigureTable {
+        id: "kernel-names",
+        title: "Kernels by name",
+        before: numbers(["Layers", "Share", "Occupancy (model)"]),
+        after: vec![Column::code("Kernel")],
+        rows: rows.collect(),
+        left_out: tables.kernel_names.left_out,
+    };
+    table.tab(tables)
 }
 
 fn frequency(tables: &ModelTables) -> Tab {
