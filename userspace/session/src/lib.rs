@@ -36,6 +36,7 @@ mod resolver;
 mod session;
 mod sinks;
 mod status;
+mod time_share;
 mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,6 +51,7 @@ pub use sinks::{
     AnalyzeFn, LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink, TraceSink,
 };
 pub use status::Status;
+pub use time_share::TimeShare;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data stays valid when a thread panics.

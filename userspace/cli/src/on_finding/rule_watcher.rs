@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use deepctx_analysis::findings::{Finding, Findings, Settings};
 use deepctx_profile::units::Nanos;
-use deepctx_session::{Sink, SinkError, State};
+use deepctx_session::{Sink, SinkError, State, TimeShare};
 
 use super::super::fail_on::FailCondition;
 
-/// Rules use at most 1/`TIME_SHARE` of one CPU.
-const TIME_SHARE: u32 = 100;
+/// Rules take at most one part in this many of one CPU.
+const LOOKING_SHARE: u32 = 100;
 /// Minimum time between two runs of the rules.
 const EVERY: Duration = Duration::from_secs(2);
 /// Time of the first run: a program's first seconds are not typical.
@@ -37,7 +37,7 @@ pub(crate) struct RuleWatcher {
     /// Conditions that are still pending.
     conditions: Vec<Option<FailCondition>>,
     found: PendingFindings,
-    next: Option<Instant>,
+    looking: TimeShare,
 }
 
 impl RuleWatcher {
@@ -48,7 +48,8 @@ impl RuleWatcher {
     ) -> (Self, PendingFindings) {
         let found = PendingFindings::default();
         let conditions = conditions.into_iter().map(Some).collect();
-        (RuleWatcher { settings, conditions, found: found.clone(), next: None }, found)
+        let looking = TimeShare::new(LOOKING_SHARE, EVERY);
+        (RuleWatcher { settings, conditions, found: found.clone(), looking }, found)
     }
 
     fn look(&mut self, state: &State<'_>) {
@@ -71,15 +72,13 @@ impl RuleWatcher {
 impl Sink for RuleWatcher {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let start = Instant::now();
-        let is_early = state.elapsed < FIRST || self.next.is_some_and(|next| start < next);
-        if is_early || self.is_done() {
+        if state.elapsed < FIRST || !self.looking.is_due(start) || self.is_done() {
             return Ok(());
         }
         self.look(state);
         let cost = start.elapsed();
-        let pause = (cost * (TIME_SHARE - 1)).max(EVERY);
+        let pause = self.looking.pause_after(cost, Instant::now());
         tracing::debug!(?cost, ?pause, contexts = state.profile.tree.len(), "rules looked for findings");
-        self.next = Some(Instant::now() + pause);
         Ok(())
     }
 
@@ -130,7 +129,7 @@ mod tests {
         watch.on_tick(&state(&hot, &status, 11)).unwrap();
         let first = places();
         assert!(first.contains(&0), "{first:?}");
-        watch.next = None;
+        watch.looking = TimeShare::new(LOOKING_SHARE, EVERY);
         watch.on_tick(&state(&hot, &status, 12)).unwrap();
         watch.on_finish(&state(&hot, &status, 13)).unwrap();
         assert!(!places().contains(&0));

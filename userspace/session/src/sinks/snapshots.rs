@@ -15,9 +15,11 @@ use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 
 use super::{Sink, SinkError, State};
 use crate::lock;
+use crate::time_share::TimeShare;
 
-/// Snapshots take at most one part in this many of the pipeline's time. Only a new request is answered at once.
-const TIME_SHARE: u32 = 10;
+/// Snapshots take at most one part in this many of the pipeline's time, besides conclusions. Only a new request is
+/// answered at once.
+const SNAPSHOTS_SHARE: u32 = 10;
 /// Conclusions take at most one part in this many of one CPU.
 const CONCLUSIONS_SHARE: u32 = 100;
 /// Nobody reads a list that changes more often. Up to 8,000 contexts, a usual capture, the share allows it: the rules
@@ -34,8 +36,10 @@ pub struct SnapshotSink {
     exchange: Arc<Mutex<Exchange>>,
     viewer: Viewer,
     conclude: AnalyzeFn,
-    /// The latest conclusions, and the earliest time of the next ones.
-    concluded: Option<(Arc<Conclusions>, Instant)>,
+    /// The latest conclusions.
+    concluded: Option<Arc<Conclusions>>,
+    /// When the next ones are due.
+    concluding: TimeShare,
     /// The request that was answered last, and the earliest time of the next snapshot for it.
     answered: Option<(Request, Instant)>,
 }
@@ -68,7 +72,8 @@ impl SnapshotSink {
         let exchange: Arc<Mutex<Exchange>> = Arc::default();
         let snapshots = LiveSnapshots { exchange: Arc::clone(&exchange) };
         let (viewer, conclude): (Viewer, AnalyzeFn) = (Viewer::new(), Box::new(conclude));
-        (Self { exchange, viewer, conclude, concluded: None, answered: None }, snapshots)
+        let concluding = TimeShare::new(CONCLUSIONS_SHARE, CONCLUSIONS_EVERY);
+        (Self { exchange, viewer, conclude, concluded: None, concluding, answered: None }, snapshots)
     }
 
     /// The request to answer now: the newest one, unless its answer is waiting or it is too early for another.
@@ -81,29 +86,32 @@ impl SnapshotSink {
         (!waiting && !early).then(|| request.clone())
     }
 
-    fn snapshot(&mut self, request: &Request, state: &State<'_>) -> Arc<Snapshot> {
+    /// A snapshot, and what it cost without the conclusions, which have a share of their own.
+    fn snapshot(&mut self, request: &Request, state: &State<'_>) -> (Arc<Snapshot>, Duration) {
+        let conclusions = (request.part == TabRequest::Overview).then(|| self.conclusions(state));
+        let start = Instant::now();
         let header = state.status.header(&state.profile.meta, state.elapsed, request.selection.metric);
         let mut snapshot = self.viewer.snapshot(state.profile, request, header, RESOLUTION);
-        if request.part == TabRequest::Overview {
-            snapshot.conclude(self.conclusions(state));
+        if let Some(conclusions) = conclusions {
+            snapshot.conclude(conclusions);
         }
-        Arc::new(snapshot)
+        (Arc::new(snapshot), start.elapsed())
     }
 
     /// The latest conclusions; new ones when they are due.
     fn conclusions(&mut self, state: &State<'_>) -> Arc<Conclusions> {
         let start = Instant::now();
-        if let Some((latest, next)) = &self.concluded
-            && start < *next
+        if let Some(latest) = &self.concluded
+            && !self.concluding.is_due(start)
         {
             return Arc::clone(latest);
         }
         let elapsed = Nanos(u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX));
         let latest = Arc::new((self.conclude)(state.profile, elapsed));
         let cost = start.elapsed();
-        let pause = (cost * (CONCLUSIONS_SHARE - 1)).max(CONCLUSIONS_EVERY);
+        let pause = self.concluding.pause_after(cost, Instant::now());
         tracing::debug!(?cost, ?pause, contexts = state.profile.tree.len(), "conclusions drawn");
-        self.concluded = Some((Arc::clone(&latest), Instant::now() + pause));
+        self.concluded = Some(Arc::clone(&latest));
         latest
     }
 }
@@ -111,9 +119,8 @@ impl SnapshotSink {
 impl Sink for SnapshotSink {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let Some(request) = self.due() else { return Ok(()) };
-        let start = Instant::now();
-        let snapshot = self.snapshot(&request, state);
-        self.answered = Some((request.clone(), Instant::now() + start.elapsed() * (TIME_SHARE - 1)));
+        let (snapshot, cost) = self.snapshot(&request, state);
+        self.answered = Some((request.clone(), Instant::now() + cost * (SNAPSHOTS_SHARE - 1)));
         let mut exchange = lock(&self.exchange);
         // The screen asks again when it wants the next one.
         exchange.request = None;
@@ -125,7 +132,7 @@ impl Sink for SnapshotSink {
         let request = lock(&self.exchange).request.take();
         self.concluded = None;
         let request = request.or_else(|| self.answered.take().map(|(request, _)| request));
-        let last = request.map(|request| (request.clone(), self.snapshot(&request, state)));
+        let last = request.map(|request| (request.clone(), self.snapshot(&request, state).0));
         let mut exchange = lock(&self.exchange);
         exchange.over = true;
         exchange.answer = last;
