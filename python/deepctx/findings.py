@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 #: How a figure is known.
 BASES = ("measured", "bounded", "modelled")
 #: Units of a figure.
 UNITS = ("ns", "bytes", "count", "percent", "ratio")
+#: Severities, lowest first.
+SEVERITIES = ("low", "medium", "high")
 #: Kinds of a place.
 KINDS = ("line", "layer", "operator", "kernel", "instruction", "function", "process", "rank")
 
@@ -142,6 +144,8 @@ class Finding:
     #: Values that the rule looked at, and those of them that are affected.
     datapoints: int = 0
     violations: int = 0
+    #: One of `SEVERITIES`, of a built-in rule whose gain another finding has; None where it follows from the gain.
+    kept_severity: str | None = None
 
     def __post_init__(self) -> None:
         for what in ("title", "rule", "metric", "advice"):
@@ -158,6 +162,8 @@ class Finding:
             _check_number(f"parameter `{name}`", value)
         for what in ("datapoints", "violations"):
             _check_count(what, getattr(self, what))
+        if self.kept_severity is not None:
+            _check_known("kept_severity", self.kept_severity, SEVERITIES)
 
     @property
     def weight_percent(self) -> float | None:
@@ -167,13 +173,18 @@ class Finding:
 
     @property
     def severity(self) -> str:
-        """`high` from 20 % on that could be won, `medium` from 5 % on, else `low`."""
+        """`high` from 20 % on that could be won, `medium` from 5 % on, else `low`; also where another finding of the
+        same time says what could be won.
+        """
+        if self.kept_severity is not None:
+            return self.kept_severity
         percent = self.weight_percent or 0.0
         return "high" if percent >= 20 else "medium" if percent >= 5 else "low"
 
     def as_dict(self) -> dict[str, Any]:
         """The finding as in `analyze --format json`."""
         fields = asdict(self)
+        del fields["kept_severity"]
         fields["severity"] = self.severity
         gain: dict[str, str | float] = {"label": self.gain.label, "because": self.gain.because}
         if self.gain.at_most_percent is not None:
@@ -188,7 +199,9 @@ class Finding:
         known["gain"] = Gain(gain["because"], gain.get("at_most_percent"))
         known["places"] = tuple(Place(**place) for place in fields["places"])
         known["evidence"] = tuple(Figure(**figure) for figure in fields["evidence"])
-        return Finding(**known)
+        finding = Finding(**known)
+        severity = fields.get("severity", finding.severity)
+        return finding if severity == finding.severity else replace(finding, kept_severity=severity)
 
 
 @dataclass(frozen=True)

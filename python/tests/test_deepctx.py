@@ -229,6 +229,21 @@ def test_bad_rule_names_are_refused(profile, name, message):
         deepctx.analyze(profile, [type("Bad", (Loading,), {"name": name})])
 
 
+def test_a_finding_keeps_its_severity_when_another_has_its_gain():
+    fields = {
+        **deepctx.Finding("small batches", rule="small-batch").as_dict(),
+        "severity": "high",
+        "gain": {"label": "unknown", "because": "`idle-device` found the same time"},
+    }
+    finding = deepctx.Finding.from_dict(fields)
+    assert (finding.severity, finding.weight_percent) == ("high", None)
+    assert finding.as_dict() == fields
+    fields["severity"] = "low"
+    assert deepctx.Finding.from_dict(fields).kept_severity is None
+    with pytest.raises(ValueError, match="kept_severity must be one of low, medium, high"):
+        deepctx.Finding("t", kept_severity="huge")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "7", True])
 def test_figures_are_finite_numbers(value):
     with pytest.raises(ValueError, match="must be a finite number"):
