@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deepctx_analysis::findings::{Findings, Settings};
-use deepctx_analysis::{Losses, MetricTotal, Query, Report, diff};
+use deepctx_analysis::{Functions, Losses, MetricTotal, Query, Report, diff};
 use deepctx_profile::view::{Pattern, Selection};
 use deepctx_profile::{Metric, NodeId};
 use deepctx_storage::export::{Format, Source};
 use deepctx_storage::{FileFormat, Note};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use serde_json::json;
@@ -156,7 +156,9 @@ impl Profile {
             "metrics" => Some(columns::metrics(&self.loaded).map_err(failed)),
             _ if !rows::NAMES.contains(&name) => None,
             _ => {
-                let subset = self.loaded.subset(metric, usize::MAX);
+                // Events of many ranks take seconds to read.
+                let events = if rows::OF_RULES.contains(&name) { self.loaded.events() } else { None };
+                let subset = self.loaded.subset(metric, usize::MAX).with_events(events);
                 let table = rows::of(name, &subset, self.loaded.opened.elapsed)?;
                 Some(table.map_err(failed).and_then(|table| rows::batch(&table).map_err(failed)))
             }
@@ -227,9 +229,17 @@ impl Profile {
         rows: usize,
     ) -> PyResult<Bound<'py, PyString>> {
         let metric = self.metric_of(metric)?;
-        let report =
-            py.detach(|| Report::compute(&self.loaded.subset(metric, rows), self.loaded.opened.elapsed));
+        let report = py.detach(|| {
+            let subset = self.loaded.subset(metric, rows).with_events(self.loaded.events());
+            Report::compute(&subset, self.loaded.opened.elapsed)
+        });
         json(py, &report)
+    }
+
+    /// The hottest functions as JSON.
+    fn _functions<'py>(&self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyString>> {
+        let functions = py.detach(|| Functions::compute(&self.loaded.subset(self.loaded.metric, rows)));
+        json(py, &functions)
     }
 
     /// What the built-in rules conclude, as JSON.

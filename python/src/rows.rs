@@ -68,6 +68,9 @@ tables! {
     "ledger" => |subset, _| Losses::compute(subset.profile()).ledger;
 }
 
+/// Tables of what rules conclude. Those on ranks look at single events.
+pub(crate) const OF_RULES: [&str; 2] = ["findings", "checks"];
+
 /// The rows as columns.
 pub(crate) fn batch(table: &Value) -> Result<RecordBatch, ArrowError> {
     let rows: &[Value] = match table {

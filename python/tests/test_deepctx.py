@@ -99,16 +99,30 @@ def test_opening_errors_name_kind_path_and_hint(tmp_path, content, kind, hint):
     assert hint in raised.value.hint and raised.value.hint in str(raised.value)
 
 
+#: Recorded profiles and traces.
+RECORDED = pathlib.Path(__file__).parents[2] / "analysis/tests"
+
+
 def test_ranks_of_a_folder_are_compared():
-    job = deepctx.open(pathlib.Path(__file__).parents[2] / "analysis/tests/traces/dlrm")
+    job = deepctx.open(RECORDED / "traces/dlrm")
     found = {finding.rule: finding for finding in job.findings(only=["straggler", "uneven-ranks"])}
     assert set(found) == {"straggler", "uneven-ranks"}
     assert found["straggler"].places[0].name == "rank 7"
     # A part has the same ranks: single events are those of the whole.
     part = job.select(path="operator:aten::mm")
     assert [finding.rule for finding in part.findings(only=["straggler"])] == ["straggler"]
-    rank = deepctx.open(pathlib.Path(__file__).parents[2] / "analysis/tests/traces/dlrm/rank0.json.gz")
+    rank = deepctx.open(RECORDED / "traces/dlrm/rank0.json.gz")
     assert [check.outcome for check in rank.analysis(only=["straggler"]).checks] == ["not-checked"]
+
+
+def test_reports_and_tables_have_findings_on_ranks():
+    job = deepctx.open(RECORDED / "traces/dlrm")
+    rules = [finding.rule for finding in job.findings()]
+    assert "straggler" in rules
+    assert [finding["rule"] for finding in job.report()["findings"]] == rules
+    assert pa.table(job.table("findings")).column("rule").to_pylist() == rules
+    checks = {check["rule"]: check["outcome"] for check in pa.table(job.table("checks")).to_pylist()}
+    assert checks == {check.rule: check.outcome for check in job.analysis().checks}
 
 
 def test_unknown_metric_table_and_node_say_what_exists(profile):
