@@ -164,29 +164,39 @@ class Profile(_native.Profile):
         return graph
 
     def to_hatchet(self, metric: str | None = None) -> Any:
-        """The contexts as a `hatchet.GraphFrame`: a row for each, its values in the metric's unit.
+        """The contexts as a `hatchet.GraphFrame`: a row for each, its exclusive values in the unit of each metric.
 
-        ImportError: hatchet is not installed. ValueError: there are no values of the metric.
+        Its default metric is `metric`. ImportError: hatchet is not installed. ValueError: there are no values of the
+        metric.
         """
         hatchet = _needed("hatchet", "llnl-hatchet")
         # The second part of the document is a table of devices, which hatchet does not read.
-        return hatchet.GraphFrame.from_literal(json.loads(self._hatchet(metric))[:1])
+        root, *_ = json.loads(self._hatchet(metric))
+        frame = hatchet.GraphFrame.from_literal([root])
+        shown = metric or self.metric
+        columns = (shown, f"{shown} (ns)", f"{shown} (bytes)")
+        # Hatchet takes `time` for it, which is not among the columns: `frame.tree()` would fail.
+        frame.default_metric = next((name for name in columns if name in root["metrics"]), frame.default_metric)
+        return frame
 
     def __repr__(self) -> str:
         return f"<Profile of {self.target or 'an unnamed target'}: {len(self)} contexts, by {self.metric}>"
 
     def _repr_html_(self) -> str:
-        rows = self.report(rows=_SHOWN)["functions"]
+        rows = json.loads(self._functions(_SHOWN))
         cells = "".join(
             f"<tr><td>{row['exclusive_percent']:.1f} %</td><td>{row['inclusive_percent']:.1f} %</td>"
             f"<td>{html.escape(row['function'])}</td><td>{html.escape(row['at'])}</td></tr>"
             for row in rows
         )
+        head = f"<p>{html.escape(repr(self))}</p>"
+        try:
+            graph = html.escape(self.flamegraph_svg(), quote=True)
+        except ValueError as error:
+            return f"{head}<p>{html.escape(str(error))}</p>"
         # A frame of its own: the graph's script and names must not reach the notebook's page.
-        graph = html.escape(self.flamegraph_svg(), quote=True)
         return (
-            f"<p>{html.escape(repr(self))}</p>"
-            f"<table><tr><th>exclusive</th><th>inclusive</th><th>function</th><th>at</th></tr>{cells}</table>"
+            f"{head}<table><tr><th>exclusive</th><th>inclusive</th><th>function</th><th>at</th></tr>{cells}</table>"
             f'<iframe sandbox="allow-scripts" srcdoc="{graph}" style="width:100%;height:400px;border:0"></iframe>'
         )
 

@@ -41,7 +41,9 @@ impl Profile {
     }
 
     fn export(&self, py: Python<'_>, format: Format, metric: Option<&str>) -> PyResult<String> {
-        let selection = Selection::of(self.metric_of(metric)?);
+        // The usual metric by its name, too: a part of a profile may have no values of it.
+        let metric = self.metric_of(Some(metric.unwrap_or_else(|| self.loaded.metric.name())))?;
+        let selection = Selection::of(metric);
         let text = py.detach(|| {
             let source = Source {
                 profile: self.loaded.profile(),
@@ -125,13 +127,16 @@ impl Profile {
     }
 
     /// The context with this number. IndexError: there is none.
-    fn node(&self, id: u32) -> PyResult<Node> {
-        let (id, contexts) = (NodeId::from_number(id), self.loaded.profile().tree.len());
-        if id.index() >= contexts {
-            let message = format!("no context {}: the profile has {contexts}", id.number());
-            return Err(PyIndexError::new_err(message));
-        }
-        Ok(Node::new(&self.loaded, id))
+    fn node(&self, id: &Bound<'_, PyAny>) -> PyResult<Node> {
+        let contexts = self.loaded.profile().tree.len();
+        let found = match id.extract::<u32>() {
+            Ok(number) => Some(NodeId::from_number(number)).filter(|id| id.index() < contexts),
+            // Below zero, or above what any context has.
+            Err(error) if error.is_instance_of::<PyOverflowError>(id.py()) => None,
+            Err(error) => return Err(error),
+        };
+        let missing = || PyIndexError::new_err(format!("no context {id}: the profile has {contexts}"));
+        found.map(|id| Node::new(&self.loaded, id)).ok_or_else(missing)
     }
 
     /// How many contexts there are, the root included.

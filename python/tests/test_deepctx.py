@@ -132,8 +132,11 @@ def test_unknown_metric_table_and_node_say_what_exists(profile):
         profile.table("nodes", "time")
     with pytest.raises(ValueError, match="no table `node`: expected one of nodes, metrics, functions"):
         profile.table("node")
-    with pytest.raises(IndexError, match="no context 6: the profile has 6"):
-        profile.node(6)
+    for number in (6, -1, 1 << 32, 1 << 70):
+        with pytest.raises(IndexError, match=f"no context {number}: the profile has 6"):
+            profile.node(number)
+    with pytest.raises(TypeError):
+        profile.node("6")
     with pytest.raises(ValueError, match="unknown rule `hotspots`"):
         profile.findings(only=["hotspots"])
 
@@ -448,17 +451,37 @@ def test_notebooks_get_a_table_and_a_sandboxed_graph(tmp_path):
     assert "<script>" not in page and "&lt;script&gt;x" in page and 'sandbox="allow-scripts"' in page
 
 
+def test_a_part_without_values_has_no_graph(profile):
+    empty = profile.select(filter="relu", path="load")
+    with pytest.raises(ValueError, match="no values of `samples`"):
+        empty.flamegraph_svg()
+    page = empty._repr_html_()
+    assert "<iframe" not in page and "no values of `samples`" in page
+
+
 def test_networkx_gets_every_context(profile):
     graph = profile.to_networkx()
     assert (graph.number_of_nodes(), graph.number_of_edges()) == (6, 5)
     assert graph.nodes[1]["metrics"] == {"samples": (0, 100)}
 
 
-def test_hatchet_gets_one_literal_or_a_missing_package_is_named(profile, monkeypatch):
+def test_a_missing_hatchet_is_named(profile, monkeypatch):
     monkeypatch.setitem(sys.modules, "hatchet", None)
     with pytest.raises(ImportError, match="pip install llnl-hatchet"):
         profile.to_hatchet()
-    stand_in = types.SimpleNamespace(GraphFrame=types.SimpleNamespace(from_literal=lambda literal: literal))
+
+
+def test_hatchet_shows_the_metric_that_was_asked_for(profile, monkeypatch):
+    def from_literal(literal):
+        return types.SimpleNamespace(literal=literal, default_metric="time")
+
+    stand_in = types.SimpleNamespace(GraphFrame=types.SimpleNamespace(from_literal=from_literal))
     monkeypatch.setitem(sys.modules, "hatchet", stand_in)
-    (root,) = profile.to_hatchet()
+    frame = profile.to_hatchet()
+    (root,) = frame.literal
     assert (root["frame"]["name"], [child["frame"]["name"] for child in root["children"]]) == ("all", ["main"])
+    assert frame.default_metric == "samples" and root["metrics"]["samples"] == 0
+    times = deepctx.open(RECORDED / "profiles/stdlib-mix.dctx").to_hatchet("cpu-time")
+    assert times.default_metric == "cpu-time (ns)" and "cpu-time (ns)" in times.literal[0]["metrics"]
+    with pytest.raises(ValueError, match="no values of `samples`"):
+        profile.select(filter="relu", path="load").to_hatchet()
