@@ -16,6 +16,7 @@ use crate::tables::kernels::Kernel;
 use crate::tables::losses::Losses;
 use crate::tables::memory::MemoryPool;
 use crate::tables::ranges::Ranges;
+use crate::tables::system::{SystemMetric, SystemMetrics};
 use crate::{Report, Table};
 
 /// Rows of the tables that are shown as tables.
@@ -36,15 +37,11 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     findings::top(&report.findings, out)?;
     phases(report, out)?;
     functions(report, out)?;
-    let lines = lines(report);
-    if !lines.is_empty() {
-        writeln!(out)?;
-    }
-    for (title, text) in lines {
+    writeln!(out)?;
+    for (title, text) in lines(report) {
         let line = format!("{title:TITLE$}{text}");
         writeln!(out, "{}", without_middle(line.trim_end(), WIDTH))?;
     }
-    writeln!(out)?;
     match &report.losses.imbalance {
         // Then nothing else is reliable, so it is never cut.
         Some(imbalance) => writeln!(out, "THE LEDGER DOES NOT ADD UP: {imbalance}")?,
@@ -121,8 +118,20 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
         ("Kernels", kernels),
         ("Instructions", top(&report.instructions, |of| percent(&of.kernel, of.samples_percent))),
         ("Peak memory", top(&report.memory, peak)),
+        ("Machine", machine(&report.system)),
     ];
     texts.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+}
+
+/// How busy CPUs and GPUs were, and the first other figures if there is room.
+fn machine(table: &SystemMetrics) -> String {
+    let happened = table.rows.iter().filter(|row| row.mean > 0.0);
+    let is_use = |row: &&SystemMetric| {
+        ["cpu-busy-time", "gpu-busy-time"].contains(&row.figure) && !row.resource.starts_with("cpu ")
+    };
+    let (uses, others): (Vec<_>, Vec<_>) = happened.partition(is_use);
+    let text = |row: &SystemMetric| format!("{} {} {}", row.resource, row.figure, row.unit.written(row.mean));
+    fitting(uses.into_iter().chain(others).take(TOP).map(text))
 }
 
 /// The first rows of a table, in a line.

@@ -272,6 +272,10 @@ fn the_short_report_fits_one_screen() {
     let sampled = crate::tables::instructions::tests::sampled();
     profile.merge(&memory);
     profile.merge(&sampled);
+    let cpu = ["m machine", "m cpu 0"].map(|frame| text_frame(&mut profile, frame));
+    let node = profile.add(&cpu, Metric::CpuBusyTime, 500_000_000);
+    profile.timeline.add_span(node, Metric::CpuBusyTime, Nanos(0), Nanos(1_000_000_000), 500_000_000);
+    profile.meta.kept = Some(KeptWindow { because: "signal".to_owned(), ..KeptWindow::default() });
     let mut out = Vec::new();
     write(&report(&profile, 20), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -287,6 +291,7 @@ fn the_short_report_fits_one_screen() {
         "epoch: 1, mean 5.00 ms",
         "epoch: 1, own time: mean 5.00 ms",
         "Peak memory",
+        "Machine        all cpus cpu-busy-time ",
         "Quality: ",
     ] {
         assert!(text.contains(part), "no {part} in\n{text}");
