@@ -1,7 +1,7 @@
 //! Rows: the tables of a report, from their serialized rows.
 //!
-//! Owns: [`NAMES`], and how rows become columns. Because: every table of `report --format json` must be there, with the
-//! same names of fields, also one that is added tomorrow. Does not: compute a table.
+//! Owns: [`NAMES`], and how rows become columns. Because: every table of `report --format json` must be there, and each
+//! of `report --table`, with the same names of fields, also one that is added tomorrow. Does not: compute a table.
 //!
 //! A field is a column. One that holds an object is a column for each of its fields (`occupancy.blocks`), one that
 //! holds a list is its JSON text. A field that some rows lack is null there. A table without rows has no columns, since
@@ -15,6 +15,7 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, Field, Schema};
 use deepctx_analysis::findings::{Findings, Settings};
+use deepctx_analysis::model::MemoryCurves;
 use deepctx_analysis::tables::compilation::Compilations;
 use deepctx_analysis::tables::compiled::CompiledCode;
 use deepctx_analysis::tables::devices::Devices;
@@ -25,10 +26,10 @@ use deepctx_analysis::tables::memory::PeakMemory;
 use deepctx_analysis::tables::phases::Phases;
 use deepctx_analysis::tables::ranges::Ranges;
 use deepctx_analysis::tables::system::SystemMetrics;
-use deepctx_analysis::{Contexts, Functions, Losses, Subset};
+use deepctx_analysis::{Contexts, Functions, Losses, ModelTables, Subset};
 use deepctx_profile::Nanos;
 use rustc_hash::FxHashMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 macro_rules! tables {
     ($($name:literal => $compute:expr;)*) => {
@@ -66,6 +67,34 @@ tables! {
     "checks" => |subset, elapsed| Findings::compute(subset, elapsed, &Settings::default()).checks;
     "losses" => |subset, _| Losses::compute(subset.profile()).losses;
     "ledger" => |subset, _| Losses::compute(subset.profile()).ledger;
+    "model_basis" => |subset, elapsed| model(subset, elapsed).basis;
+    "model_totals" => |subset, elapsed| [model(subset, elapsed).totals];
+    "model_layers" => |subset, elapsed| model(subset, elapsed).layers;
+    "model_layer_types" => |subset, elapsed| model(subset, elapsed).layer_types;
+    "model_stages" => |subset, elapsed| model(subset, elapsed).stages;
+    "model_kernels" => |subset, elapsed| model(subset, elapsed).kernels;
+    "model_kernel_names" => |subset, elapsed| model(subset, elapsed).kernel_names;
+    "model_kernel_frequency" => |subset, elapsed| model(subset, elapsed).kernel_frequency;
+    "model_extreme_kernels" => |subset, elapsed| model(subset, elapsed).extreme_kernels;
+    "model_memory_curves" => |subset, elapsed| by_window(&model(subset, elapsed).memory_curves);
+}
+
+fn model(subset: &Subset<'_>, elapsed: Nanos) -> ModelTables {
+    ModelTables::compute(subset, elapsed, None, None)
+}
+
+/// A row for each window of each device.
+fn by_window(curves: &MemoryCurves) -> Vec<Value> {
+    let row = |process: &str, device: &str, window: u64, bytes: u64| {
+        let begin_ns = window.saturating_mul(curves.window_ns);
+        json!({ "process": process, "device": device, "begin_ns": begin_ns, "live_bytes": bytes })
+    };
+    let mut rows = Vec::new();
+    for curve in &curves.curves {
+        let windows = (0u64..).zip(&curve.live_bytes);
+        rows.extend(windows.map(|(window, bytes)| row(&curve.process, &curve.device, window, *bytes)));
+    }
+    rows
 }
 
 /// Tables of what rules conclude. Those on ranks look at single events.

@@ -181,6 +181,18 @@ def test_every_table_can_be_read(profile):
         assert pa.table(profile.table(name)).num_rows == len(profile.table(name)), name
 
 
+def test_tables_of_a_model_are_tables():
+    profile = deepctx.open(RECORDED / "profiles/torch-layers.dctx")
+    layers = pa.table(profile.table("model_layers")).to_pylist()
+    (linear,) = [row for row in layers if row["layer"] == "Net.encoder.layers.0.linear1 (Linear)"]
+    assert linear["type"] == "Linear" and linear["modelled_flops_per_byte"] == pytest.approx(18.2, abs=0.1)
+    types = pa.table(profile.table("model_layer_types"))
+    assert sum(types.column("layers").to_pylist()) == len(layers)
+    curves = pa.table(profile.table("model_memory_curves")).to_pydict()
+    assert set(curves) == {"process", "device", "begin_ns", "live_bytes"}
+    assert curves["begin_ns"][:2] == [0, 100_000_000] and max(curves["live_bytes"]) > 0
+
+
 class Loading(deepctx.Rule):
     name = "loading-share"
     title = "loading takes too much"
