@@ -228,6 +228,8 @@ class Diff:
     after: dict[str, int]
     functions: Sequence[Change]
     contexts: Sequence[Change]
+    #: Why these may be no changes of the program, in sentences: captured with other options, or other programs.
+    notes: Sequence[str] = ()
 
 
 def _needed(module: str, package: str) -> ModuleType:
@@ -259,4 +261,5 @@ def diff(before: Profile, after: Profile, metric: str | None = None, rows: int =
     changes = json.loads(_native.diff_json(before, after, metric, rows))
     sides = (Change(**row) for row in changes["functions"]), (Change(**row) for row in changes["contexts"])
     functions, contexts = (tuple(rows) for rows in sides)
-    return Diff(changes["metric"], changes["before"], changes["after"], functions, contexts)
+    notes = tuple(changes["notes"])
+    return Diff(changes["metric"], changes["before"], changes["after"], functions, contexts, notes)

@@ -288,5 +288,7 @@ pub(crate) fn diff_json<'py>(
         let (before, after) = (before.loaded.profile(), after.loaded.profile());
         diff::compare(before, after, &Selection::of(metric)).changes(rows)
     });
-    json(py, &changes)
+    let mut document = serde_json::to_value(&changes).map_err(failed)?;
+    document["notes"] = json!(changes.notes());
+    json(py, &document)
 }

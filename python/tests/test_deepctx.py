@@ -149,6 +149,13 @@ def test_a_difference_names_what_grew(profile, tmp_path):
     assert (diff.before["total"], diff.after["total"]) == (100, 980)
 
 
+def test_a_difference_of_two_programs_says_so(profile, tmp_path):
+    (tmp_path / "other.folded").write_text("other;f 100\n")
+    (note,) = deepctx.diff(profile, deepctx.open(tmp_path / "other.folded")).notes
+    assert "may be different programs" in note
+    assert deepctx.diff(profile, profile).notes == ()
+
+
 def test_report_and_ledger_are_the_commands_own(profile):
     report = profile.report(rows=1)
     assert (len(report["functions"]), report["rows_left_out"]["functions"]) == (1, 4)
