@@ -1,15 +1,20 @@
 //! Table: rows and columns for pandas, polars and DuckDB, without a copy.
 //!
-//! Owns: [`Table`], and the capsule of Arrow's C stream interface. Because: that interface is what all of them read,
-//! and neither side has to link the other. Does not: fill a table; see `columns` and `rows`.
+//! Owns: [`Table`], its form in a notebook, and the capsule of Arrow's C stream interface. Because: that interface is
+//! what all of them read, and neither side has to link the other. Does not: fill a table; see `columns` and `rows`.
 
+use arrow_array::cast::AsArray as _;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_array::types::{Float64Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch, RecordBatchIterator};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::errors::failed;
+
+/// Rows in a notebook.
+const SHOWN: usize = 10;
 
 /// A table of a profile.
 ///
@@ -55,6 +60,20 @@ impl Table {
         format!("<Table {}: {} rows, {} columns>", self.name, self.batch.num_rows(), self.batch.num_columns())
     }
 
+    /// The first rows, for notebooks.
+    fn _repr_html_(&self) -> String {
+        let schema = self.batch.schema();
+        let titles: String =
+            schema.fields().iter().map(|field| format!("<th>{}</th>", escaped(field.name()))).collect();
+        let row = |row: usize| {
+            let cells = self.batch.columns().iter().map(|column| cell(column, row));
+            let cells: String = cells.map(|text| format!("<td>{}</td>", escaped(&text))).collect();
+            format!("<tr>{cells}</tr>")
+        };
+        let rows: String = (0..self.batch.num_rows().min(SHOWN)).map(row).collect();
+        format!("<p>{}</p><table><tr>{titles}</tr>{rows}</table>", escaped(&self.__repr__()))
+    }
+
     /// The schema as a capsule of Arrow's C data interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = FFI_ArrowSchema::try_from(self.batch.schema().as_ref()).map_err(failed)?;
@@ -73,4 +92,26 @@ impl Table {
         let batches = RecordBatchIterator::new([Ok(self.batch.clone())], self.batch.schema());
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), c"arrow_array_stream")
     }
+}
+
+/// The text of a cell; empty if it is null.
+fn cell(column: &dyn Array, row: usize) -> String {
+    if column.is_null(row) {
+        return String::new();
+    }
+    if let Some(texts) = column.as_dictionary_opt::<UInt32Type>() {
+        return texts.key(row).map_or_else(String::new, |key| cell(texts.values(), key));
+    }
+    let text = column.as_string_opt::<i32>().map(|of| of.value(row).to_owned());
+    text.or_else(|| column.as_primitive_opt::<UInt64Type>().map(|of| of.value(row).to_string()))
+        .or_else(|| column.as_primitive_opt::<UInt32Type>().map(|of| of.value(row).to_string()))
+        .or_else(|| column.as_primitive_opt::<Int64Type>().map(|of| of.value(row).to_string()))
+        .or_else(|| column.as_primitive_opt::<Float64Type>().map(|of| format!("{:.3}", of.value(row))))
+        .or_else(|| column.as_boolean_opt().map(|of| of.value(row).to_string()))
+        .unwrap_or_default()
+}
+
+/// A text as HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

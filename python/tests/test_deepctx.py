@@ -470,6 +470,17 @@ def test_notebooks_get_a_table_and_a_sandboxed_graph(tmp_path):
     assert "<script>" not in page and "&lt;script&gt;x" in page and 'sandbox="allow-scripts"' in page
 
 
+def test_notebooks_get_the_first_rows_of_a_table(tmp_path):
+    path = tmp_path / "odd.folded"
+    path.write_text("".join(f"main;<b>{number} {number + 1}\n" for number in range(12)))
+    profile = deepctx.open(path)
+    page = profile.table("functions")._repr_html_()
+    assert page.count("<tr>") == 11 and "<b>" not in page and "<td>&lt;b&gt;11</td>" in page
+    nodes = profile.table("nodes")._repr_html_()
+    # The root has no parent; kinds and names are dictionaries.
+    assert "<tr><td>0</td><td></td><td>0</td><td>root</td><td>all</td>" in nodes
+
+
 def test_a_part_without_values_has_no_graph(profile):
     empty = profile.select(filter="relu", path="load")
     with pytest.raises(ValueError, match="no values of `samples`"):
