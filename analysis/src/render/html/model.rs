@@ -4,7 +4,7 @@
 //! reader who has only the page. Does not: compute; figures are formatted as in the text.
 
 use deepctx_profile::units::{Bytes, Nanos};
-use deepctx_storage::export::html::{Column, Tab};
+use deepctx_storage::export::html::{Column, Form, Tab};
 
 use super::cells::{first, numbers};
 use super::{percent, tab};
@@ -93,22 +93,29 @@ fn has_model(tables: &ModelTables) -> bool {
     tables.layers_are != LayerKind::None || !tables.kernel_names.is_empty()
 }
 
+/// One sheet: as a row, all figures are wider than a window.
 fn totals(tables: &ModelTables) -> Tab {
     let of = &tables.totals;
-    let own = vec![
-        of.layers.to_string(),
-        percent(of.outside_layers_percent),
-        percent(of.convolution_percent),
-        share(of.gpu_percent),
-        share(of.modelled_occupancy_percent),
-        of.peak_memory_bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string()),
+    let heading = ("Of", per_step(tables, "The whole model"));
+    let own = [
+        ("Layers", of.layers.to_string()),
+        ("Outside any layer", percent(of.outside_layers_percent)),
+        ("In convolutions", percent(of.convolution_percent)),
+        ("GPU busy", share(of.gpu_percent)),
+        ("Occupancy (model)", share(of.modelled_occupancy_percent)),
+        ("Peak memory", of.peak_memory_bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string())),
     ];
-    let rows: Vec<Row<'_>> =
-        if has_model(tables) { vec![(own, &of.figures, Vec::new())] } else { Vec::new() };
-    let before =
-        numbers(["Layers", "Outside", "In convolutions", "GPU busy", "Occupancy (model)", "Peak memory"]);
-    let table = FigureTable { id: "model", title: "Model", before, after: Vec::new(), rows, left_out: 0 };
-    table.tab(tables)
+    let figures = figure_cells(&of.figures, steps(tables)).map(Option::unwrap_or_default);
+    let all = std::iter::once(heading).chain(own).chain(TITLES.into_iter().zip(figures));
+    let (titles, texts): (Vec<&str>, Vec<String>) = all.unzip();
+    Tab {
+        id: "model".to_owned(),
+        title: "Model".to_owned(),
+        columns: titles.into_iter().map(Column::text).collect(),
+        rows: if has_model(tables) { vec![texts] } else { Vec::new() },
+        left_out: 0,
+        form: Form::Sheets,
+    }
 }
 
 /// How each figure of the other tabs was obtained.
@@ -129,14 +136,15 @@ fn basis(tables: &ModelTables) -> Tab {
 fn layers(tables: &ModelTables) -> Tab {
     let rows = tables.layers.rows.iter().map(|of| {
         let before = vec![of.index.to_string(), percent(of.latency_percent)];
-        let after = vec![of.layer.clone(), of.layer_type.clone(), of.shape.clone().unwrap_or_default()];
-        (before, &of.figures, after)
+        // The name has the type: `Net.fc (Linear)`.
+        let lines: Vec<&str> = std::iter::once(of.layer.as_str()).chain(of.shape.as_deref()).collect();
+        (before, &of.figures, vec![lines.join("\n")])
     });
     let table = FigureTable {
         id: "layer-order",
         title: "Layers in order",
         before: numbers(["Index", "Share"]),
-        after: vec![Column::code("Layer"), Column::code("Type"), Column::code("Shape")],
+        after: vec![Column::code("Layer and shape")],
         rows: rows.collect(),
         left_out: tables.layers.left_out,
     };
@@ -309,8 +317,12 @@ mod tests {
         assert_eq!(layers.title, "Layers in order, per step");
         assert!(layers.rows.iter().all(|row| row.len() == layers.columns.len()));
         let fc = ["1", "75.0%", "1.50 µs", "1", "32k", "1.56 KiB", "20.00", "21.3T", "compute"];
-        let fc = fc.into_iter().chain(["Net.fc (Linear)", "Linear", "aten::addmm [8x8, 8x8] f32"]);
-        assert_eq!(layers.rows[0], fc.collect::<Vec<_>>());
+        assert_eq!(layers.rows[0][..fc.len()], fc);
+        assert_eq!(layers.rows[0][fc.len()..], ["Net.fc (Linear)\naten::addmm [8x8, 8x8] f32"]);
+        let model = tab_of(&tabs, "model");
+        assert_eq!(model.rows[0][..3], ["The whole model, per step", "2", "0.0%"]);
+        let busy = model.columns.iter().position(|column| *column == Column::text("GPU busy")).unwrap();
+        assert_eq!(model.rows[0][busy], "40.0%");
         assert_eq!(tab_of(&tabs, "layer-types").rows[0][0..3], ["1", "50.0%", "75.0%"]);
         let kernel = &tab_of(&tabs, "layer-kernels").rows[0];
         assert_eq!(kernel[..2], ["1", "75.0%"]);

@@ -380,10 +380,12 @@ function curve(heights) {
 }
 
 const PICTURES = { strip, curve };
+// More columns than this leave little room for names on paper.
+const WIDE = 8;
 
 // A table that was computed when the page was written.
 function furtherTable(tab) {
-  const out = make("table");
+  const out = make("table", undefined, tab.columns.length > WIDE ? "wide" : "");
   const head = make("tr");
   for (const column of tab.columns) head.append(make("th", column.title, column.style === "number" ? "number" : ""));
   out.append(head);
