@@ -91,6 +91,9 @@ class Profile(_native.Profile):
         >>> deepctx.open("examples/run.folded").select(path="step ** gemm").root.inclusive()
         70
         """
+        if filter is None and path is None and metric is None:
+            # A part is a copy, and this one would be as large as the whole.
+            return self
         return Profile(self._part(filter, path, metric))
 
     def walk(self) -> _native.Walk:

@@ -71,6 +71,7 @@ def test_a_selected_part_is_a_profile(profile):
     assert profile.select(filter="!step").root.inclusive() == 20
     assert profile.select(filter="relu", path="load").root.inclusive() == 0
     assert part.ledger == profile.ledger and part.select(filter="relu").metrics == []
+    assert profile.select() is profile and profile.select(metric="samples") is not profile
     with pytest.raises(ValueError, match="path: column 3"):
         profile.select(path="**")
     with pytest.raises(ValueError, match="filter: "):
