@@ -260,7 +260,9 @@ fn instructions(report: &Report) -> Tab {
             ]
         })
     });
-    tab("instructions", "Instructions", &columns, report.instructions.left_out, rows.collect())
+    let of_kernels: usize = report.instructions.rows.iter().map(|kernel| kernel.instructions.left_out).sum();
+    let left_out = report.instructions.left_out + of_kernels;
+    tab("instructions", "Instructions", &columns, left_out, rows.collect())
 }
 
 fn memory(report: &Report) -> Tab {
@@ -281,5 +283,28 @@ fn memory(report: &Report) -> Tab {
         });
         std::iter::once(whole).chain(holders).collect::<Vec<Vec<String>>>()
     });
-    tab("memory", "Memory at its peak", &columns, report.memory.left_out, rows.collect())
+    let holders: usize = report.memory.rows.iter().map(|row| row.holders.left_out).sum();
+    tab("memory", "Memory at its peak", &columns, report.memory.left_out + holders, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::metric::Metric;
+    use deepctx_profile::profile::Profile;
+
+    use super::*;
+    use crate::{Selection, Subset};
+
+    #[test]
+    fn rows_within_rows_are_counted_when_left_out() {
+        let check = |profile: &Profile, id: &str, expect: usize| {
+            let selection = Selection { rows: 1, ..Selection::of(Metric::CpuTime) };
+            let report = Report::compute(&Subset::new(profile, &selection), Nanos(0));
+            let tabs = tabs(&report);
+            let tab = tabs.iter().find(|tab| tab.id == id).unwrap();
+            assert_eq!(tab.left_out, expect, "{id}");
+        };
+        check(&crate::tables::instructions::tests::sampled(), "instructions", 1);
+        check(&crate::tables::memory::tests::profile(), "memory", 2);
+    }
 }
