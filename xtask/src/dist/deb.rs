@@ -17,6 +17,8 @@ const LIBRARIES: [(&str, &str); 3] =
     [("libelf.so.1", "libelf1"), ("liblzma.so.5", "liblzma5"), ("libz.so.1", "zlib1g")];
 /// The service that runs the machine's flight recorder; disabled by default.
 pub(super) const UNIT: &str = "usr/lib/systemd/system/deepctx-bpf.service";
+/// Its source.
+const SERVICE: &str = "packaging/deepctx-bpf.service";
 /// Start of `copyright`; Debian ships one of the two licences.
 const COPYRIGHT: &str = "Copyright (c) 2026 the authors of deepctx-bpf
 
@@ -43,7 +45,7 @@ pub(super) fn make(
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
         fs::remove_file(documents.join(name))?;
     }
-    let unit = fs::read_to_string(sh::root().join("packaging/deepctx-bpf.service"))?;
+    let unit = fs::read_to_string(sh::root().join(SERVICE))?;
     put(&folder.join(UNIT), &unit)?;
     let licence = fs::read_to_string(sh::root().join("LICENSE-MIT"))?;
     put(&documents.join("copyright"), &(COPYRIGHT.to_owned() + &licence))?;
@@ -113,4 +115,34 @@ fn changelog(version: &str) -> Result<String> {
 fn size(folder: &Path) -> Result<u64> {
     let files = sh::files_below(folder, "");
     files.iter().map(|file| Ok(fs::metadata(file)?.len())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settings below which a capture has less in it and does not say so.
+    const BLINDING: [&str; 10] = [
+        "PrivateDevices",
+        "PrivateNetwork",
+        "PrivateTmp",
+        "PrivateUsers",
+        "ProcSubset",
+        "ProtectClock",
+        "ProtectKernelLogs",
+        "ProtectKernelModules",
+        "ProtectKernelTunables",
+        "ProtectProc",
+    ];
+
+    #[test]
+    fn the_service_sees_the_whole_machine() {
+        let unit = fs::read_to_string(sh::root().join(SERVICE)).unwrap();
+        let setting = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        for name in BLINDING {
+            assert_eq!(setting(name), None, "{name}");
+        }
+        // Events of CPUs come by netlink. Anything more could leave the machine.
+        assert_eq!(setting("RestrictAddressFamilies"), Some("AF_UNIX AF_NETLINK"));
+    }
 }
