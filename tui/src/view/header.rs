@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::pen::Pen;
-use super::pieces::{Piece, fitting, line, taken};
+use super::pieces::{GAP, Piece, fitting, line, taken};
 use crate::layout::areas::Areas;
 use crate::layout::tabs;
 use crate::model::Model;
@@ -18,8 +18,10 @@ use crate::tab::Tab;
 use crate::text;
 use crate::theme::Theme;
 
-/// Columns of a notice.
+/// Most columns of a notice.
 const NOTICE: usize = 60;
+/// Fewer columns of one say nothing.
+const NOTICE_LEAST: usize = 8;
 
 pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buffer) {
     let area = areas.header;
@@ -31,9 +33,10 @@ pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buff
     if !short && let Some(snapshot) = &model.snapshot {
         let mut pen = Pen::new(buffer, area, 1);
         pen.skip(1);
-        let mut figures = figures(&snapshot.header, theme);
+        let width = usize::from(area.width).saturating_sub(2);
+        let mut figures = figures(&snapshot.header, width, theme);
         figures.extend(devices(snapshot));
-        line(&mut pen, fitting(figures, usize::from(area.width).saturating_sub(2)));
+        line(&mut pen, fitting(figures, width));
     }
     if let Some(tabs) = areas.tabs() {
         draw_tabs(model, theme, tabs, buffer);
@@ -98,12 +101,14 @@ fn options(model: &Model) -> String {
     parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
+fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
     let plain = Style::new();
+    let lost = lost(header, theme);
+    let beside = width.saturating_sub(text::width(&lost.text) + text::width(GAP));
     let mut pieces = vec![
         Piece { text: format!("{} samples", text::count(header.samples)), style: plain, rank: 1 },
         Piece { text: format!("{:.1}/s", finite(header.samples_per_second)), style: plain, rank: 4 },
-        lost(header, theme),
+        lost,
     ];
     if let Some(share) = header.complete_share {
         pieces.push(Piece { text: format!("complete {}", text::share(share)), style: plain, rank: 2 });
@@ -113,8 +118,9 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
         let text = format!("profiler: {cpu:.1}% CPU, {}", text::bytes(cost.memory));
         pieces.push(Piece { text, style: plain, rank: 3 });
     }
-    if let Some(notice) = &header.notice {
-        pieces.push(Piece { text: text::cut(notice, NOTICE), style: theme.notice(), rank: 1 });
+    // It is rare and wants to be read, so all figures but the losses make room for it.
+    if let Some(notice) = header.notice.as_ref().filter(|_| beside >= NOTICE_LEAST) {
+        pieces.push(Piece { text: text::cut(notice, beside.min(NOTICE)), style: theme.notice(), rank: 0 });
     }
     pieces
 }

@@ -17,7 +17,7 @@ pub(super) struct Piece {
 }
 
 /// Between two figures.
-const GAP: &str = " · ";
+pub(super) const GAP: &str = " · ";
 
 /// Columns of the pieces with their gaps.
 pub(super) fn taken(pieces: &[Piece]) -> usize {
