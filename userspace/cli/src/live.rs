@@ -27,6 +27,7 @@ use super::record::done;
 use super::run::{CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end};
 use super::{output, rules_file, screen, selection, target, view, workers};
 use deepctx_analysis::conclude;
+use deepctx_analysis::findings::Settings;
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::supervisor::{defect_for_tests, message};
@@ -80,15 +81,30 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
             ..EndConditions::default()
         };
         let ended = until_end(capture, session, until, None)?;
-        let header = ended.finished.status.header(&meta, ended.elapsed, request.selection.metric);
-        let snapshot = view::snapshot(&ended.finished.profile, header, &request, rules);
-        screen::print(&snapshot, request, &arguments.tui, places(&meta))?;
+        print_once(arguments, &ended, &meta, request, &rules)?;
         ended
     } else {
         let running = RunningCapture { capture, session, requesters, control };
         watch(arguments, running, snapshots, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
+}
+
+/// Prints one snapshot: like the screen, it shows the time of a device that was busy.
+fn print_once(
+    arguments: &LiveArgs,
+    ended: &CaptureEnd,
+    meta: &Meta,
+    mut request: Request,
+    rules: &Settings,
+) -> Result<(), Failure> {
+    let finished = &ended.finished;
+    let follows_device = arguments.selection.metric.is_none();
+    let snapshot = view::following_device(&mut request, follows_device, |request| {
+        let header = finished.status.header(meta, ended.elapsed, request.selection.metric);
+        view::snapshot(&finished.profile, header, request, rules.clone())
+    });
+    screen::print(&snapshot, request, &arguments.tui, places(meta))
 }
 
 /// A capture that has begun.

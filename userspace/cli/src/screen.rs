@@ -94,7 +94,8 @@ pub(crate) fn print(
     let signs = if tui.ascii || io::stdout().is_terminal() { tui.signs() } else { Charset::Unicode };
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let usual = RenderOptions::default();
-    let (width, height) = tui.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));
+    let width = columns.or_else(terminal_columns).unwrap_or(usual.width);
+    let (width, height) = tui.size.unwrap_or((width, usual.height));
     let text = match &request.part {
         TabRequest::Source(file) => {
             let place = SourcePlace { file: Arc::clone(file), line: 0, pid: 0 };
@@ -104,4 +105,10 @@ pub(crate) fn print(
     };
     let still = RenderOptions { width, height, tab: tui.tab(), request, text, palette, signs };
     output::write(Path::new("-"), false, |out| out.write_all(render_once(snapshot, &still).as_bytes()))
+}
+
+/// Columns of the terminal on standard output, beyond which its lines would wrap. A serial console states none.
+fn terminal_columns() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col)
 }

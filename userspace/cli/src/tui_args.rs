@@ -35,7 +35,7 @@ pub(crate) struct TuiArgs {
     /// Draw with ASCII characters only (default: only if the locale is not UTF-8).
     #[arg(long, env = "DEEPCTX_ASCII", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub ascii: bool,
-    /// Size of the `--once` snapshot in columns and lines.
+    /// Size of the `--once` snapshot in columns and lines (default: as wide as the terminal, or 100x30).
     #[arg(long, value_name = "WxH", env = "DEEPCTX_SIZE", value_parser = size)]
     pub size: Option<(u16, u16)>,
 }

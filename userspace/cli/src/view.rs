@@ -42,11 +42,8 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     let follows_device = arguments.selection.metric.is_none();
     if arguments.once {
         let mut snapshots = StaticSnapshots::of_file(&arguments.profile);
-        let mut snapshot = snapshots.stored(&opened, &request);
-        if let Some(metric) = snapshot.device_metric().filter(|_| follows_device) {
-            request.selection.metric = metric;
-            snapshot = snapshots.stored(&opened, &request);
-        }
+        let of = |request: &Request| snapshots.stored(&opened, request);
+        let snapshot = following_device(&mut request, follows_device, of);
         screen::print(&snapshot, request, &arguments.tui, places)?;
         return Ok(Completion::Fully);
     }
@@ -66,6 +63,23 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     };
     screen::show(&mut SourceFileSnapshots { pictures: snapshots, files }, &options)?;
     Ok(Completion::Fully)
+}
+
+/// A snapshot for the request. If a device was busy and the user chose no metric (`follows_device`), the request becomes
+/// one for its time.
+pub(crate) fn following_device(
+    request: &mut Request,
+    follows_device: bool,
+    mut snapshot_of: impl FnMut(&Request) -> Snapshot,
+) -> Snapshot {
+    let snapshot = snapshot_of(request);
+    match snapshot.device_metric().filter(|_| follows_device) {
+        Some(metric) => {
+            request.selection.metric = metric;
+            snapshot_of(request)
+        }
+        None => snapshot,
+    }
 }
 
 /// A snapshot of a whole profile, with findings of the rules in `settings`.
@@ -208,5 +222,33 @@ impl Snapshots for StoredSnapshots {
 
     fn live(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::units::Nanos;
+    use deepctx_profile::view::snapshot::MetricTotal;
+
+    use super::*;
+
+    #[test]
+    fn a_busy_device_is_shown_unless_a_metric_was_chosen() {
+        let check = |device_ns: u64, follows_device: bool, expect: Metric| {
+            let mut request = Request::of(Metric::CpuTime);
+            let shown = following_device(&mut request, follows_device, |request| Snapshot {
+                header: Header {
+                    elapsed: Nanos(1_000),
+                    metric: request.selection.metric.name(),
+                    ..Header::default()
+                },
+                metrics: vec![MetricTotal { metric: Metric::GpuTime, total: device_ns }],
+                ..Snapshot::default()
+            });
+            assert_eq!((request.selection.metric, shown.header.metric), (expect, expect.name()));
+        };
+        check(500, true, Metric::GpuTime);
+        check(500, false, Metric::CpuTime);
+        check(99, true, Metric::CpuTime);
     }
 }
