@@ -167,7 +167,7 @@ impl CaptureError {
     /// What the user can do about it, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotPrivileged { .. } => Some(doctor::with_sudo()),
+            Self::NotPrivileged { .. } => Some(doctor::privilege_hint()),
             Self::NotPermitted { capability, .. } => {
                 Some(format!("it takes {capability}: `deepctx-bpf doctor` shows what this machine lacks"))
             }

@@ -3,7 +3,7 @@
 //! Owns: the list of capabilities by purpose. Because: a user who runs the program with less than root must know
 //! exactly which capabilities to grant, and what is lost without them. Does not: acquire any.
 
-use super::{Check, State, read, with_sudo};
+use super::{Check, State, privilege_hint, read};
 use crate::kernel_offsets;
 
 /// A capability, by its bit in `CapEff` (include/uapi/linux/capability.h).
@@ -90,7 +90,7 @@ fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
         name: "privileges",
         found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
         state: State::enough_if(words.is_empty(), without),
-        fix: (!words.is_empty()).then(|| with_sudo().into()),
+        fix: (!words.is_empty()).then(|| privilege_hint().into()),
     };
     let by_feature = features.iter().map(|feature| of_feature(feature, effective));
     std::iter::once(first).chain(by_feature).collect()

@@ -203,7 +203,7 @@ fn kernel_symbols() -> Check {
         // kernel/ksyms_common.c).
         fix: hidden.then(|| match read("/proc/sys/kernel/kptr_restrict").as_deref() {
             Some("2") => Remedy::kernel_parameter("kernel.kptr_restrict=1"),
-            _ => with_sudo().into(),
+            _ => privilege_hint().into(),
         }),
     }
 }
@@ -269,12 +269,19 @@ pub(super) const BTF_HINT: &str =
 const SUDO_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Advice for missing privileges. A program installed by pip is in no folder where `sudo` looks.
-pub(super) fn with_sudo() -> String {
-    with_installed_pages(&with_sudo_of(std::env::current_exe().ok().as_deref()))
+/// Advice for missing privileges.
+pub(super) fn privilege_hint() -> String {
+    let is_root = rustix::process::geteuid().is_root();
+    with_installed_pages(&privilege_hint_of(is_root, std::env::current_exe().ok().as_deref()))
 }
 
-fn with_sudo_of(program: Option<&Path>) -> String {
+/// `sudo` gives root nothing more, and a program installed by pip is in no folder where `sudo` looks.
+fn privilege_hint_of(is_root: bool, program: Option<&Path>) -> String {
+    if is_root {
+        return "root has fewer privileges here, as in a container: start that with `--privileged --pid=host`, or \
+                with `--cap-add` for each capability"
+            .to_owned();
+    }
     let once = "or give the program its capabilities once: docs/without-root.md";
     match program
         .filter(|path| path.parent().is_none_or(|folder| !SUDO_FOLDERS.iter().any(|it| folder == *it)))
@@ -303,7 +310,11 @@ pub(super) fn needed_kernel() -> String {
 
 /// Advice for a kernel that is too old.
 fn newer_kernel_hint() -> String {
-    format!("use {}", needed_kernel())
+    format!(
+        "use {} (Debian 11 has one in bullseye-backports, Ubuntu 20.04 as linux-generic-hwe-20.04); what opens \
+         profiles works here, too",
+        needed_kernel()
+    )
 }
 
 /// The release of the running kernel, if it is older than the programs need.
@@ -330,16 +341,22 @@ pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{version, with_sudo_of};
+    use super::{privilege_hint_of, version};
 
     #[test]
     fn a_program_outside_sudos_folders_is_named_by_path() {
         let check = |path: &str, expect: &str| {
-            let hint = with_sudo_of(Some(Path::new(path)));
+            let hint = privilege_hint_of(false, Some(Path::new(path)));
             assert!(hint.starts_with(expect), "{hint}");
         };
         check("/usr/bin/deepctx-bpf", "run it with sudo, or");
         check("/opt/tools/deepctx-bpf", "run it with sudo, by its path: `sudo /opt/tools/deepctx-bpf`;");
+    }
+
+    #[test]
+    fn root_in_a_container_is_not_sent_to_sudo() {
+        let hint = privilege_hint_of(true, Some(Path::new("/usr/bin/deepctx-bpf")));
+        assert!(hint.contains("--privileged --pid=host") && !hint.contains("sudo"), "{hint}");
     }
 
     #[test]
