@@ -4,7 +4,10 @@
 //! next prompt anyway, but a profiler must not change a machine unasked. Does not: know what is missing, or what
 //! fixes it.
 
+use std::env;
+use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use deepctx_capture::doctor::{Check, Remedy};
@@ -48,13 +51,24 @@ pub(super) fn as_root(words: &[String]) -> Result<(), String> {
     let sudo = (!rustix::process::geteuid().is_root()).then(|| "sudo".to_owned());
     let mut words = sudo.iter().chain(words);
     let program = words.next().ok_or("no command")?;
+    let path = with_folders_of_root(env::var_os("PATH"));
     // Its output must not appear within the list.
-    let status = Command::new(program).args(words).stdout(Stdio::null()).status();
+    let status = Command::new(program).args(words).env("PATH", path).stdout(Stdio::null()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{program}: {status}")),
         Err(error) => Err(format!("{program}: {error}")),
     }
+}
+
+/// A `PATH` with the folders of root's programs, which Debian keeps out of a user's: `su` leaves root with the user's.
+fn with_folders_of_root(path: Option<OsString>) -> OsString {
+    let folders: Vec<PathBuf> = env::split_paths(&path.unwrap_or_default())
+        // An empty one means the current folder.
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .collect();
+    env::join_paths(folders).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -103,6 +117,16 @@ mod tests {
         offer(&checks, &mut "y\n".as_bytes(), &mut said, &mut |_| unreachable!("nothing is offered"))
             .unwrap();
         assert_eq!(String::from_utf8(said).unwrap(), "note: nothing here can be fixed by a command\n");
+    }
+
+    #[test]
+    fn commands_of_root_are_found_with_a_users_path() {
+        let check = |path: Option<&str>, expect: &str| {
+            assert_eq!(with_folders_of_root(path.map(OsString::from)), expect, "{path:?}");
+        };
+        check(Some("/usr/local/bin:/usr/bin:/bin"), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        check(Some(""), "/usr/sbin:/sbin");
+        check(None, "/usr/sbin:/sbin");
     }
 
     #[test]
