@@ -10,6 +10,8 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
+use deepctx_storage::owner::Owner;
+
 use super::command_user::CommandUser;
 use super::failure::Failure;
 
@@ -76,12 +78,20 @@ impl SuspendedChild {
         match self.spawned.join() {
             Ok(Ok(child)) => Ok(child),
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-                Err(Failure::new(format_args!("command not found: {name}"))
-                    .hint("check the spelling, or give its path"))
+                let hint = where_to_look(&name, Owner::behind_sudo().is_some());
+                Err(Failure::new(format_args!("command not found: {name}")).hint(hint))
             }
             Ok(Err(error)) => Err(Failure::io(&name, &error)),
             Err(_) => Err(Failure::new(format_args!("{name}: could not be started"))),
         }
+    }
+}
+
+/// Advice for a program that was not found: `sudo` drops the `PATH` of its caller, and a virtual environment with it.
+fn where_to_look(name: &str, by_sudo: bool) -> String {
+    match by_sudo && !name.contains('/') {
+        true => format!("`sudo` has its own PATH: give the program's path, as in `-- $(which {name}) …`"),
+        false => "check the spelling, or give its path".to_owned(),
     }
 }
 
@@ -152,6 +162,14 @@ mod tests {
             .go()
             .unwrap_err();
         assert!(failure.to_string().contains("command not found: no-such-program-here"), "{failure}");
+    }
+
+    #[test]
+    fn below_sudo_a_program_is_named_by_its_path() {
+        assert!(where_to_look("python", true).ends_with("`-- $(which python) …`"));
+        for (name, by_sudo) in [("python", false), ("./train.sh", true)] {
+            assert_eq!(where_to_look(name, by_sudo), "check the spelling, or give its path");
+        }
     }
 
     #[test]

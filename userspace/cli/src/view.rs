@@ -65,8 +65,8 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     Ok(Completion::Fully)
 }
 
-/// A snapshot for the request. If a device was busy and the user chose no metric (`follows_device`), the request becomes
-/// one for its time.
+/// A snapshot for the request. If a device was busy and the user chose no metric (`follows_device`), the request
+/// becomes one for its time.
 pub(crate) fn following_device(
     request: &mut Request,
     follows_device: bool,
