@@ -278,8 +278,8 @@ pub(super) fn privilege_hint() -> String {
 /// `sudo` gives root nothing more, and a program installed by pip is in no folder where `sudo` looks.
 fn privilege_hint_of(is_root: bool, program: Option<&Path>) -> String {
     if is_root {
-        return "root has fewer privileges here, as in a container: start that with `--privileged --pid=host`, or \
-                with `--cap-add` for each capability"
+        return "root has fewer privileges here, as in a container: start that with `--privileged --pid=host`, \
+                or with `--cap-add` for each capability"
             .to_owned();
     }
     let once = "or give the program its capabilities once: docs/without-root.md";
@@ -311,8 +311,8 @@ pub(super) fn needed_kernel() -> String {
 /// Advice for a kernel that is too old.
 fn newer_kernel_hint() -> String {
     format!(
-        "use {} (Debian 11 has one in bullseye-backports, Ubuntu 20.04 as linux-generic-hwe-20.04); what opens \
-         profiles works here, too",
+        "use {} (Debian 11 has one in bullseye-backports, Ubuntu 20.04 as linux-generic-hwe-20.04); what \
+         opens profiles works here, too",
         needed_kernel()
     )
 }
