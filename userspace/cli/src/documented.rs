@@ -99,6 +99,21 @@ fn every_command_of_a_page_is_accepted() {
 }
 
 #[test]
+fn every_command_of_the_example_action_is_accepted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let action = fs::read_to_string(root.join("docs/examples/compare-action/action.yml")).unwrap();
+    let values = [("\"$(command -v deepctx-bpf)\"", "deepctx-bpf"), ("$VIEW", "full"), ("$FAIL_ON", "+5%")];
+    let action = values.iter().fold(action, |text, (name, value)| text.replace(name, value));
+    let scripts = action.lines().filter(|line| !line.trim_start().starts_with("description:"));
+    let commands = scripts.filter_map(|line| line.find("deepctx-bpf ").map(|at| &line[at..]));
+    let commands: Vec<&str> = commands.collect();
+    assert_eq!(commands.len(), 4, "{commands:?}");
+    for command in commands {
+        assert_eq!(refused(command), None, "{command}");
+    }
+}
+
+#[test]
 fn commands_of_a_page_are_found_and_split() {
     let page = "```console\n$ sudo deepctx-bpf record -o a.dctx\n10 samples\n```\n```sh\ndeepctx-bpf doctor\n```\n\
                 ```\n$ no\n```\nor `deepctx-bpf demo --force`, `deepctx-bpf report`\n";
