@@ -188,6 +188,9 @@ fn the_source_of_native_code_is_that_of_its_caller() {
     assert!(program.screen().contains("no line is known of this: its nearest caller with one"));
     program.press("4o");
     assert_eq!(program.model.request().part, TabRequest::Source("/srv/train.py".into()), "row 1 is selected");
+    program.press("1 Down Down Down o");
+    assert_eq!(program.model.request().part, TabRequest::Source("/srv/train.py".into()), "of an operator");
+    assert!(program.screen().contains("no line is known of this: its nearest caller with one"));
 }
 
 #[test]

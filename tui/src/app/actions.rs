@@ -174,18 +174,12 @@ fn is_zoomed(model: &Model) -> bool {
 
 /// Opens the source of the selection.
 fn open_source(model: &mut Model) {
-    let nearest = "no line is known of this: its nearest caller with one";
-    let place: Option<SourcePlace> = match model.tab {
-        Tab::Flame | Tab::Callers => {
-            let innermost = model.folded.last_of(model.selected_box());
-            let found = source_of(model, innermost);
-            model.status = found.as_ref().is_some_and(|(_, own)| !own).then_some(nearest);
-            found.map(|(place, _)| place)
-        }
-        Tab::Table => {
-            let row = model.selected_row().cloned();
-            row.and_then(|row| row.source.or_else(|| caller_of(model, &row.label, nearest)))
-        }
+    let found: Option<(SourcePlace, bool)> = match model.tab {
+        Tab::Flame | Tab::Callers => source_of(model, model.folded.last_of(model.selected_box())),
+        Tab::Table => model.selected_row().and_then(|row| match &row.source {
+            Some(place) => Some((place.clone(), true)),
+            None => graph::hottest_source(model, &row.label),
+        }),
         Tab::Overview => overview::source(model),
         Tab::Source => return,
         Tab::Timeline | Tab::Health => {
@@ -193,8 +187,9 @@ fn open_source(model: &mut Model) {
             return;
         }
     };
-    match place {
-        Some(place) => {
+    match found {
+        Some((place, own)) => {
+            model.status = (!own).then_some("no line is known of this: its nearest caller with one");
             source::open(model, place);
             model.tab = Tab::Source;
         }
@@ -216,14 +211,6 @@ fn source_of(model: &Model, node: u32) -> Option<(SourcePlace, bool)> {
         at = callers.max_by_key(|(_, caller)| caller.inclusive).map(|(caller, _)| caller);
     }
     None
-}
-
-/// The hottest call site of a function, according to the flame graph.
-fn caller_of(model: &mut Model, label: &str, status: &'static str) -> Option<SourcePlace> {
-    let node = graph::hottest(model, label)?;
-    let place = graph::nearest_source(model.flame_tree(), node).map(|(place, _)| place);
-    model.status = place.is_some().then_some(status);
-    place
 }
 
 fn navigate(model: &mut Model, action: Action) {

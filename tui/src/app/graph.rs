@@ -177,6 +177,11 @@ pub(crate) fn hottest(model: &Model, label: &str) -> Option<u32> {
     exact.or_else(part).filter(|_| !label.is_empty())
 }
 
+/// The source of a function's hottest box, or of its nearest caller that has one; and whether it is its own.
+pub(crate) fn hottest_source(model: &Model, label: &str) -> Option<(SourcePlace, bool)> {
+    nearest_source(model.tree(), hottest(model, label)?)
+}
+
 /// The source of a node, or of its nearest caller that has one; and whether it is the node's own.
 pub(crate) fn nearest_source(tree: &FlameTree, node: u32) -> Option<(SourcePlace, bool)> {
     let sources = path(tree, node).into_iter().rev();

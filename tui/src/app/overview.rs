@@ -75,14 +75,14 @@ pub(crate) fn finding(model: &Model, at: usize) -> Option<&FindingRow> {
     model.overview_data().and_then(|overview| overview.conclusions.as_deref())?.findings.get(at)
 }
 
-/// The source of the selected context.
-pub(crate) fn source(model: &Model) -> Option<SourcePlace> {
+/// The source of the selected context, or of the finding's first place with one; or of the nearest caller that has one.
+/// And whether it is its own.
+pub(crate) fn source(model: &Model) -> Option<(SourcePlace, bool)> {
     match chosen(model)? {
-        Target::Node(node) => graph::nearest_source(model.flame_tree(), node).map(|(place, _)| place),
+        Target::Node(node) => graph::nearest_source(model.flame_tree(), node),
         Target::Finding(at) => {
-            let label = &finding(model, at)?.places.first()?.label;
-            let node = graph::hottest(model, label)?;
-            graph::nearest_source(model.flame_tree(), node).map(|(place, _)| place)
+            let mut places = finding(model, at)?.places.iter();
+            places.find_map(|place| graph::hottest_source(model, &place.label))
         }
     }
 }
