@@ -49,7 +49,7 @@ pub(crate) struct TargetArgs {
 pub(crate) struct CaptureArgs {
     /// Samples per second on each CPU.
     #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = frequency)]
     pub freq: u32,
     /// What triggers a sample: the kernel's timer, which every machine has, or hardware cycles, which also see code
     /// that runs with interrupts disabled.
@@ -113,6 +113,14 @@ pub(crate) struct CaptureArgs {
     /// Also write the captured records to this file, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
+}
+
+/// Bounds of the sampling frequency.
+pub(super) const FREQUENCIES: RangeInclusive<u32> = 1..=10_000;
+
+fn frequency(text: &str) -> Result<u32, String> {
+    let frequency = text.parse().ok().filter(|frequency| FREQUENCIES.contains(frequency));
+    frequency.ok_or_else(|| "expected 1 to 10000 samples a second".to_owned())
 }
 
 /// Interval of a periodic action.
@@ -200,4 +208,17 @@ fn value_name(value: impl ValueEnum) -> String {
 /// Parses a process id; for a name, the error points to the right option.
 fn process_id(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("not a process id; --comm {text} selects processes by name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequencies_have_bounds_in_words() {
+        assert_eq!(frequency("99"), Ok(99));
+        for wrong in ["", "0", "10001", "-1", "99Hz"] {
+            assert_eq!(frequency(wrong), Err("expected 1 to 10000 samples a second".to_owned()), "{wrong}");
+        }
+    }
 }

@@ -15,12 +15,11 @@ use clap::ValueEnum;
 use deepctx_capture::ProbeHold;
 use serde_json::{Value, json};
 
+use super::capture_args::FREQUENCIES;
+
 pub(crate) use capture_control::CaptureControl;
 pub(crate) use client::run;
 pub(crate) use server::ControlSocket;
-
-/// Samples per second and CPU, as for `--freq`.
-const FREQUENCIES: std::ops::RangeInclusive<u32> = 1..=10_000;
 
 /// A request to a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
