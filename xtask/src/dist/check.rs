@@ -121,6 +121,8 @@ fn debian(deb: &Path, folder: &Path) -> Result<()> {
     sh::output(sh::command("dpkg-deb").arg("--extract").arg(deb).arg(&root))?;
     installed(&root.join("usr"))?;
     service(&root).context("the systemd service")?;
+    let changes = root.join("usr/share/doc").join(NAME).join("changelog.gz");
+    ensure!(changes.is_file(), "no {}", changes.display());
     let listed = sh::output(sh::command("dpkg-deb").arg("--contents").arg(deb))?;
     let foreign = listed.lines().find(|line| !line.contains(" root/root "));
     ensure!(foreign.is_none(), "not root's: {}", foreign.unwrap_or_default());

@@ -42,9 +42,12 @@ pub(super) fn make(
     fs::create_dir_all(&folder)?;
     sh::output(sh::command("cp").arg("--archive").arg(&tree.root).arg(folder.join("usr")))?;
     // Debian's conventions: licences in `copyright`, changes under another name.
-    for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
+    for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         fs::remove_file(documents.join(name))?;
     }
+    let changes = documents.join("changelog");
+    fs::rename(documents.join("CHANGELOG.md"), &changes)?;
+    compress(&changes)?;
     let unit = fs::read_to_string(sh::root().join(SERVICE))?;
     put(&folder.join(UNIT), &unit)?;
     let licence = fs::read_to_string(sh::root().join("LICENSE-MIT"))?;

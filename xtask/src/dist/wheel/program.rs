@@ -10,12 +10,33 @@ use super::super::needs::Needs;
 use super::super::tree::{NAME, PROGRAM, Tree, put};
 use super::{Description, pack};
 use crate::sh;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Name of the Python module.
 const MODULE: &str = "deepctx_bpf";
+
+/// Text for the package index; the README's links to pages would be dead there.
+const DESCRIPTION: &str = "# deepctx-bpf
+
+Where does a process spend its time, and on whose behalf? This profiler attaches to a running process and shows a
+calling context tree that grows while you watch: Python functions above the framework's operators and the C++ they call,
+down to the Linux kernel or to the kernels launched on a GPU, in one stack. The process is not restarted, not recompiled
+and not stopped.
+
+```sh
+sudo $(which deepctx-bpf) doctor          # what works on this machine, and how to fix what does not
+sudo $(which deepctx-bpf) demo            # start an example in Python and show where its time goes
+sudo $(which deepctx-bpf) --pid 4711      # live view of one process and its children
+sudo $(which deepctx-bpf) dump --pid 4711 # for a hang: where each thread is and what it waits for
+sudo $(which deepctx-bpf) record --pid 4711 --duration 30s -o run.dctx
+deepctx-bpf report run.dctx               # opening a profile needs no root
+```
+
+To capture, it needs Linux 5.15 or later, and root or six capabilities. The documentation is installed with it, in
+`share/doc/deepctx-bpf` below the folder of the environment. The package `deepctx` opens profiles in Python.
+";
 
 const INIT: &str = r#""""deepctx-bpf: where the time of a process goes, on CPU and GPU.
 
@@ -77,7 +98,7 @@ pub(in super::super) fn make(tree: &Tree, needs: &Needs, parts: &Path, output: &
         python: "3.8",
         tag: format!("py3-none-{}", needs.python_platform()),
         more: "",
-        description: fs::read_to_string(sh::root().join("README.md")).context("README.md")?,
+        description: DESCRIPTION.to_owned(),
         components: components::of_program(&tree.version)?,
     };
     let folder = parts.join("wheel");
@@ -100,6 +121,11 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn the_package_index_gets_no_link_to_a_page() {
+        assert!(DESCRIPTION.starts_with("# deepctx-bpf\n") && !DESCRIPTION.contains("]("));
+    }
 
     #[test]
     fn a_program_that_cannot_start_is_one_sentence() -> Result<()> {
