@@ -20,6 +20,8 @@ use crate::theme::Theme;
 
 /// Most columns of a notice.
 const NOTICE: usize = 60;
+/// Columns in which the beginning of a notice says what it is about.
+const NOTICE_READABLE: usize = 40;
 /// Fewer columns of one say nothing.
 const NOTICE_LEAST: usize = 8;
 
@@ -103,10 +105,13 @@ fn options(model: &Model) -> String {
 
 fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
     let plain = Style::new();
+    let samples = Piece { text: format!("{} samples", text::count(header.samples)), style: plain, rank: 1 };
     let lost = lost(header, theme);
-    let beside = width.saturating_sub(text::width(&lost.text) + text::width(GAP));
+    let beside = |room: usize, it: &Piece| room.saturating_sub(text::width(&it.text) + text::width(GAP));
+    let beside_lost = beside(width, &lost);
+    let beside_both = beside(beside_lost, &samples);
     let mut pieces = vec![
-        Piece { text: format!("{} samples", text::count(header.samples)), style: plain, rank: 1 },
+        samples,
         Piece { text: format!("{:.1}/s", finite(header.samples_per_second)), style: plain, rank: 4 },
         lost,
     ];
@@ -118,9 +123,11 @@ fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
         let text = format!("profiler: {cpu:.1}% CPU, {}", text::bytes(cost.memory));
         pieces.push(Piece { text, style: plain, rank: 3 });
     }
-    // It is rare and wants to be read, so all figures but the losses make room for it.
-    if let Some(notice) = header.notice.as_ref().filter(|_| beside >= NOTICE_LEAST) {
-        pieces.push(Piece { text: text::cut(notice, beside.min(NOTICE)), style: theme.notice(), rank: 0 });
+    if let Some(notice) = header.notice.as_ref().filter(|_| beside_lost >= NOTICE_LEAST) {
+        // It wants to be read, so figures make room for it: all but the losses, and the samples unless it is cut too
+        // short beside them.
+        let (room, rank) = if beside_both >= NOTICE_READABLE { (beside_both, 1) } else { (beside_lost, 0) };
+        pieces.push(Piece { text: text::cut(notice, room.min(NOTICE)), style: theme.notice(), rank });
     }
     pieces
 }
