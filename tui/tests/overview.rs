@@ -214,20 +214,23 @@ fn a_layer_without_room_leaves_out_what_it_shares() {
 }
 
 #[test]
-fn the_half_of_the_backward_pass_is_drawn_hatched() {
-    let mut program = Program::empty(60, 12);
+fn the_backward_pass_and_spinning_are_drawn_hatched() {
+    let mut program = Program::empty(90, 12);
     let node = |label: &str, kind, inclusive| FlameNode {
         label: label.to_owned(),
         kind,
         inclusive,
         ..FlameNode::default()
     };
-    let all = FlameNode { children: vec![1, 2], ..node("all", FrameKind::Root, 20) };
-    let halves = ["[backward]", "aten::mm"].map(|label| node(label, FrameKind::Operator, 10));
-    let nodes = std::iter::once(all).chain(halves).collect();
+    let all = FlameNode { children: vec![1, 2, 3], ..node("all", FrameKind::Root, 30) };
+    let parts = ["[backward]", "[spinning]", "aten::mm"].map(|label| node(label, FrameKind::Operator, 10));
+    let nodes = std::iter::once(all).chain(parts).collect();
     program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
     let screen = program.screen();
-    assert!(screen.contains("╱╱ [backward] ╱") && !screen.contains("╱ aten::mm"), "{screen}");
+    for hatched in ["╱╱ [backward] ╱", "╱╱ [spinning] ╱"] {
+        assert!(screen.contains(hatched), "{screen}");
+    }
+    assert!(!screen.contains("╱ aten::mm"), "{screen}");
 }
 
 #[test]

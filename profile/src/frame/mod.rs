@@ -20,6 +20,9 @@ use crate::intern::StrId;
 /// Name of the operator frame between an operator and its backward pass.
 pub const BACKWARD: &str = "[backward]";
 
+/// Label of the box with threads that spin while no call waits for them.
+pub const SPINNING: &str = "[spinning]";
+
 /// A source line, counted from 1; `None` when unknown.
 pub type Line = Option<NonZeroU32>;
 

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
 use crate::context::selection::{Selection, below_process};
-use crate::frame::{BACKWARD, Frame, FrameKind, WorkerKind, is_spinning};
+use crate::frame::{BACKWARD, Frame, FrameKind, SPINNING, WorkerKind, is_spinning};
 use crate::intern::{Id, StrId};
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};
@@ -48,9 +48,6 @@ pub type LabelId = Id<BoxLabel>;
 
 /// Frames of the longest repeated sequence that is folded: an interpreter calls itself through a handful of functions.
 const CYCLE_MAX: usize = 8;
-
-/// Label of the box with threads that spin while no call waits for them.
-const SPINNING: &str = "[spinning]";
 
 const ROOT: LabelId = LabelId::from_number(0);
 

@@ -18,6 +18,7 @@ pub(crate) enum HelpLine {
     Title(&'static str),
     Key(&'static Binding),
     Kind(FrameKind),
+    Hatched,
 }
 
 /// Every line of the page.
@@ -30,6 +31,7 @@ pub(crate) fn lines() -> Vec<HelpLine> {
     }
     out.push(HelpLine::Title("Frames"));
     out.extend(FrameKind::ALL.map(HelpLine::Kind));
+    out.push(HelpLine::Hatched);
     out
 }
 

@@ -27,7 +27,7 @@ const EDGE: &str = "▏";
 /// Fills a box after its name if there is no colour.
 const LINE: &str = "─";
 
-/// Fills the area of hidden frames.
+/// Fills the area of hidden frames, of the backward pass and of threads that spin.
 const HATCH: &str = "╱";
 
 /// Between the frames of a trunk.
@@ -157,7 +157,8 @@ fn draw_node(
         }
     };
     let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-    let hatched = node.label.starts_with(frame::BACKWARD);
+    // Neither is work that its caller does.
+    let hatched = [frame::BACKWARD, frame::SPINNING].iter().any(|label| node.label.starts_with(*label));
     let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
     let name = match model.folded.is_trunk(index) {
         true => {
@@ -202,7 +203,7 @@ fn hatch(labels: &[String], theme: &Theme, place: Rect, buffer: &mut Buffer) {
     pen.write(&HATCH.repeat(room - room / 2), theme.quiet());
 }
 
-/// Hatches the free area within a box: the backward pass is a separate half, whatever the colours.
+/// Hatches the free area within a box: it differs from boxes of work, whatever the colours.
 fn hatch_free(place: Rect, buffer: &mut Buffer) {
     let free = |buffer: &Buffer, x: u16| {
         !(place.x..place.right()).contains(&x)

@@ -46,6 +46,12 @@ pub(crate) fn draw(theme: &Theme, screen: Rect, first: usize, buffer: &mut Buffe
                 pen.skip(2);
                 pen.write(kind_name(*kind), Style::new());
             }
+            HelpLine::Hatched => {
+                pen.skip(1);
+                pen.write("╱╱╱", theme.quiet());
+                pen.skip(2);
+                pen.write("spinning, the backward pass, or time without Python frames", Style::new());
+            }
         }
     }
 }
