@@ -348,9 +348,11 @@ fn the_demo_records_its_example_and_ends_it() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let output = folder.path().join("demo.dctx");
+    // Of an earlier run: it stays.
+    fs::create_dir(folder.path().join("demo.dctx")).unwrap();
+    let output = folder.path().join("demo-2.dctx");
     let mut demo = program();
-    demo.args(["demo", "--print", "2s", "-o", output.to_str().unwrap()]).stdin(Stdio::null());
+    demo.current_dir(folder.path()).args(["demo", "--print", "2s"]).stdin(Stdio::null());
     let demo = demo.output().unwrap();
     let (said, report) =
         (String::from_utf8_lossy(&demo.stderr), String::from_utf8_lossy(&demo.stdout).into_owned());

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::IsTerminal as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use clap::Parser as _;
@@ -20,6 +20,7 @@ use super::command_user::CommandUser;
 use super::demo_args::DemoArgs;
 use super::failure::{Completion, Failure};
 use super::options::Cli;
+use super::output;
 use super::progress::Progress;
 use super::run::refused;
 
@@ -44,7 +45,12 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
         return command(&["live", "--pid", &pid]);
     }
     let seconds = format!("{}s", arguments.print.unwrap_or(DemoArgs::PRINT).as_secs_f64());
-    let output = arguments.output.to_string_lossy().into_owned();
+    let output = match &arguments.output {
+        Some(output) => output.clone(),
+        None if arguments.force => PathBuf::from("demo.dctx"),
+        None => output::free_name(Path::new(""), "demo")?,
+    };
+    let output = output.to_string_lossy().into_owned();
     let mut record = vec!["record", "--pid", &pid, "--duration", &seconds, "-o", &output];
     record.extend(arguments.force.then_some("--force"));
     command(&record)?;

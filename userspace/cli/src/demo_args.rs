@@ -17,9 +17,9 @@ pub(crate) struct DemoArgs {
     /// Record for this long (default: 10s) and print a report, even in a terminal.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", value_parser = duration::parse)]
     pub print: Option<Duration>,
-    /// The profile to write when no live view is shown.
-    #[arg(short, long, value_name = "FILE", default_value = "demo.dctx")]
-    pub output: PathBuf,
+    /// The profile to write when no live view is shown (default: demo.dctx, or demo-2.dctx and so on if that exists).
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Replace the output if it exists.
     #[arg(long, action = ArgAction::SetTrue)]
     pub force: bool,
