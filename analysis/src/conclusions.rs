@@ -3,7 +3,6 @@
 //! Owns: [`conclude`]. Because: a screen of a growing profile shows the same conclusions as `analyze`, without knowing
 //! any rule. Does not: decide how often they are drawn; the caller with a clock does.
 
-use deepctx_profile::order::SortRows as _;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -88,24 +87,10 @@ fn coverage(profile: &Profile, found: &Findings) -> RuleCoverage {
     }
 }
 
-/// The parts of a training step in their order; work outside any part comes last.
-const ORDER: [Phase; 10] = [
-    Phase::Loading,
-    Phase::LoadingWorker,
-    Phase::Forward,
-    Phase::Backward,
-    Phase::Communication,
-    Phase::Optimizer,
-    Phase::Evaluation,
-    Phase::Checkpoint,
-    Phase::Compilation,
-    Phase::Other,
-];
-
 /// Phases by CPU time, in the order of a training step. Only programs with a forward and a backward pass have phases: a
 /// web server may have a function called `validate`.
 fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
-    let mut rows: Vec<PhaseRow> = Phases::of_profile(profile)
+    let rows: Vec<PhaseRow> = Phases::of_profile(profile)
         .rows
         .iter()
         .filter_map(|row| {
@@ -115,7 +100,6 @@ fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
         })
         .filter(|row| row.time.0 > 0)
         .collect();
-    rows.sort_rows_by_key(|row| ORDER.iter().position(|phase| phase.name() == row.name));
     let has = |phase: Phase| rows.iter().any(|row| row.name == phase.name());
     if has(Phase::Forward) && has(Phase::Backward) { rows } else { Vec::new() }
 }

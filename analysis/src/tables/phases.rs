@@ -20,7 +20,21 @@ const METRICS: [Metric; 6] = [
     Metric::CopyTime,
 ];
 
-/// Phases with a value of any metric, in the order of [`Phase::ALL`]. Empty for a program with unknown phases.
+/// The parts of a training step in their order; work outside any part comes last.
+const ORDER: [Phase; 10] = [
+    Phase::Loading,
+    Phase::LoadingWorker,
+    Phase::Forward,
+    Phase::Backward,
+    Phase::Communication,
+    Phase::Optimizer,
+    Phase::Evaluation,
+    Phase::Checkpoint,
+    Phase::Compilation,
+    Phase::Other,
+];
+
+/// Phases with a value of any metric, in the order of a training step. Empty for a program with unknown phases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phases {
     /// Training steps in the profile, if they are known.
@@ -65,10 +79,11 @@ impl Phases {
         let sums: Vec<(Metric, Vec<u64>)> = METRICS
             .into_iter()
             .map(|metric| {
-                let mut sums = vec![0u64; Phase::ALL.len()];
+                let mut sums = vec![0u64; ORDER.len()];
                 for (node, cell) in profile.tree.cells(metric) {
-                    let at = Phase::ALL.iter().position(|phase| *phase == of_node[node.index()]).unwrap_or(0);
-                    sums[at] = sums[at].saturating_add(cell.sum);
+                    let at = ORDER.iter().position(|phase| *phase == of_node[node.index()]);
+                    let sum = &mut sums[at.unwrap_or(ORDER.len() - 1)];
+                    *sum = sum.saturating_add(cell.sum);
                 }
                 (metric, sums)
             })
@@ -81,7 +96,7 @@ impl Phases {
         let used = |(at, _): &(usize, &Phase)| sums.iter().any(|(_, sums)| sums[*at] > 0);
         Phases {
             training_steps: training_steps(profile),
-            rows: Phase::ALL.iter().enumerate().filter(used).map(row).collect(),
+            rows: ORDER.iter().enumerate().filter(used).map(row).collect(),
         }
     }
 }
@@ -120,15 +135,23 @@ mod tests {
     fn phases_have_their_share_of_each_metric() {
         let phases = phases_of(
             "P python3-7 / y /a/train.py:main / y /v/torch/_tensor.py:Tensor.backward 300
-             P python3-7 / y /a/train.py:main 100",
+             P python3-7 / y /a/train.py:main 100
+             P python3-7 / y /a/train.py:main / y /v/torch/nn/modules/module.py:Module._call_impl 100",
         );
         let rows: Vec<_> = phases
             .rows
             .iter()
             .map(|row| (row.phase, row.values[0].value.value, row.values[0].share_percent))
             .collect();
-        assert_eq!(rows, [("other", 100, 25.0), ("backward", 300, 75.0)]);
+        assert_eq!(rows, [("forward", 100, 20.0), ("backward", 300, 60.0), ("other", 100, 20.0)]);
         assert_eq!(phases.training_steps, None);
+    }
+
+    #[test]
+    fn every_phase_has_a_place_in_a_step() {
+        for phase in Phase::ALL {
+            assert_eq!(ORDER.iter().filter(|it| **it == phase).count(), 1, "{}", phase.name());
+        }
     }
 
     #[test]

@@ -109,10 +109,10 @@ fn phases_and_training_steps_stand_together() {
         expect![[r#"
         Phases, over 1 training step
                         cpu-time  phase
-                  300 ms   30.0%  forward
-                  100 ms   10.0%  optimizer
-                  500 ms   50.0%  backward
                   100 ms   10.0%  data loading
+                  300 ms   30.0%  forward
+                  500 ms   50.0%  backward
+                  100 ms   10.0%  optimizer
 
         Training steps, from the end of one to the end of the next
              steps      mean   deviation       least        most  name and where it is entered
