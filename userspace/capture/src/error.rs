@@ -228,7 +228,7 @@ impl CaptureError {
             {
                 Self::NotPermitted {
                     operation: format!("open a sampling event on CPU {cpu} at {frequency} Hz"),
-                    capability: "CAP_PERFMON",
+                    capability: doctor::sampling_capability(),
                     source,
                 }
             }

@@ -52,6 +52,11 @@ pub(crate) fn has_cycles() -> bool {
     open_sampler(Clock::Cycles, 0, 1).is_ok()
 }
 
+/// True if the kernel refuses any event to this process, whatever it would count.
+pub(crate) fn is_refused() -> bool {
+    open_sampler(Clock::CpuClock, 0, 1).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+}
+
 /// Opens an event of type `kind` that fires at byte `offset` of the file at `path`, in every process.
 pub(super) fn open_uprobe(kind: u32, config: u64, path: &CStr, offset: u64) -> io::Result<OwnedFd> {
     let attr = PerfEventAttr {

@@ -151,16 +151,41 @@ fn btf() -> Check {
 }
 
 fn perf_events() -> Check {
-    let paranoid = read("/proc/sys/kernel/perf_event_paranoid");
-    let ok = paranoid.is_some();
-    Check {
-        name: "perf events",
-        found: paranoid.map_or("none".into(), |level| {
-            format!("perf_event_paranoid = {level}: CAP_PERFMON overrides it")
-        }),
-        state: State::enough_if(ok, State::Missing),
-        fix: (!ok).then(|| "use a kernel built with CONFIG_PERF_EVENTS=y".into()),
-    }
+    // Without the capability, the refusal is no news.
+    let has_capability = !missing_capabilities().contains(&"CAP_PERFMON");
+    perf_events_of(paranoid_level(), has_capability && perf_event::is_refused())
+}
+
+fn perf_events_of(level: Option<i32>, is_refused: bool) -> Check {
+    let (found, state, fix) = match level {
+        None => {
+            let fix = Remedy::from("use a kernel built with CONFIG_PERF_EVENTS=y");
+            ("none".to_owned(), State::Missing, Some(fix))
+        }
+        Some(level) if level > PARANOID_MOST && is_refused => {
+            let fix = Remedy::kernel_parameter("kernel.perf_event_paranoid=2");
+            let found = format!("perf_event_paranoid = {level}: in this kernel only CAP_SYS_ADMIN overrides it");
+            (found, State::Missing, Some(fix))
+        }
+        Some(level) => {
+            (format!("perf_event_paranoid = {level}: CAP_PERFMON overrides it"), State::Enough, None)
+        }
+    };
+    Check { name: "perf events", found, state, fix }
+}
+
+/// The strictest level of Linux. Debian and Ubuntu have higher ones, and Ubuntu's is overridden by CAP_SYS_ADMIN alone
+/// (`perf_paranoid_any`, kernel/events/core.c there).
+const PARANOID_MOST: i32 = 2;
+
+fn paranoid_level() -> Option<i32> {
+    read("/proc/sys/kernel/perf_event_paranoid")?.parse().ok()
+}
+
+/// The capability that overrides the restriction of sampling events, where one was refused to a process that has
+/// CAP_PERFMON.
+pub(super) fn sampling_capability() -> &'static str {
+    if paranoid_level().is_some_and(|level| level > PARANOID_MOST) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" }
 }
 
 fn sampling_rate() -> Check {
@@ -341,7 +366,7 @@ pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{privilege_hint_of, version};
+    use super::{State, perf_events_of, privilege_hint_of, version};
 
     #[test]
     fn a_program_outside_sudos_folders_is_named_by_path() {
@@ -357,6 +382,20 @@ mod tests {
     fn root_in_a_container_is_not_sent_to_sudo() {
         let hint = privilege_hint_of(true, Some(Path::new("/usr/bin/deepctx-bpf")));
         assert!(hint.contains("--privileged --pid=host") && !hint.contains("sudo"), "{hint}");
+    }
+
+    #[test]
+    fn a_level_that_only_root_overrides_is_missing() {
+        let check = |level, is_refused, state, fix: Option<&str>| {
+            let check = perf_events_of(level, is_refused);
+            let found = check.fix.map(|fix| fix.to_string());
+            assert_eq!((check.state, found.as_deref()), (state, fix), "{level:?} {is_refused}");
+        };
+        check(Some(4), true, State::Missing, Some("sudo sysctl kernel.perf_event_paranoid=2"));
+        check(Some(3), false, State::Enough, None);
+        // A security module refuses it.
+        check(Some(2), true, State::Enough, None);
+        check(None, false, State::Missing, Some("use a kernel built with CONFIG_PERF_EVENTS=y"));
     }
 
     #[test]
