@@ -49,18 +49,16 @@ from pathlib import Path
 
 def program() -> Path:
     """The program that this package installed."""
-    folders = [sysconfig.get_path("scripts")]
+    # Below one prefix with this package, which is at most `PREFIX/lib/python3.X/site-packages/deepctx_bpf`: another
+    # version may be where this interpreter has its programs.
+    folders = [folder / "bin" for folder in list(Path(__file__).resolve().parents)[:5]]
     # `posix_local` is Debian's own.
     known = sysconfig.get_scheme_names()
     schemes = [scheme for scheme in ("posix_user", "posix_local", "posix_prefix") if scheme in known]
-    folders += [sysconfig.get_path("scripts", scheme) for scheme in schemes]
+    folders += [Path(sysconfig.get_path("scripts"))]
+    folders += [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
     for folder in folders:
-        found = Path(folder, "deepctx-bpf")
-        if found.is_file():
-            return found
-    # Installed with `--prefix` or `--target`: the program is beside this package.
-    for folder in Path(__file__).resolve().parents:
-        found = folder / "bin" / "deepctx-bpf"
+        found = folder / "deepctx-bpf"
         if found.is_file():
             return found
     raise FileNotFoundError("deepctx-bpf: the program is not where pip puts programs; install the package again")
@@ -125,6 +123,24 @@ mod tests {
     #[test]
     fn the_package_index_gets_no_link_to_a_page() {
         assert!(DESCRIPTION.starts_with("# deepctx-bpf\n") && !DESCRIPTION.contains("]("));
+    }
+
+    #[test]
+    fn python_starts_the_program_beside_its_module() -> Result<()> {
+        let folder = std::env::temp_dir().join(format!("deepctx-wheel-beside-{}", std::process::id()));
+        put(&folder.join(MODULE).join("__init__.py"), INIT)?;
+        put(&folder.join(MODULE).join("__main__.py"), MAIN)?;
+        // Another version, for this user, and the module's own.
+        for (place, version) in [("user/bin", 1), ("bin", 2)] {
+            let program = folder.join(place).join(NAME);
+            put(&program, &format!("#!/bin/sh\necho version {version}\n"))?;
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        }
+        let mut python = Command::new("python3");
+        python.args(["-m", MODULE]).env("PYTHONPATH", &folder).env("PYTHONUSERBASE", folder.join("user"));
+        let ended = python.env("PYTHONDONTWRITEBYTECODE", "1").output()?;
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), "version 2\n");
+        Ok(fs::remove_dir_all(&folder)?)
     }
 
     #[test]
