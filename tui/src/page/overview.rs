@@ -183,6 +183,8 @@ fn about<'a>(model: &Model, page: &OverviewPage<'a>, lines: usize) -> Vec<Overvi
         Some(Target::Node(node)) => about_node(model, *node),
         None => Vec::new(),
     };
+    // A finding about the whole machine has no place, nor has an operator.
+    about.retain(|(_, text)| !text.is_empty());
     about.resize(lines, ("", String::new()));
     about.into_iter().map(|(word, text)| OverviewLine::Detail(word, text)).collect()
 }
@@ -193,14 +195,12 @@ fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
     };
     let places: Vec<String> = finding.places.iter().map(place).collect();
     let found_by = format!("{}: {}", finding.rule, finding.evidence.join(" · "));
-    let all = [
+    vec![
         ("where", places.join(" · ")),
         ("advice", finding.advice.clone()),
         ("gain", finding.gain.clone()),
         ("found by", found_by),
-    ];
-    // A finding about the whole machine has no place.
-    all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+    ]
 }
 
 fn about_node(model: &Model, node: u32) -> Vec<(&'static str, String)> {
@@ -233,7 +233,7 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
     }
     for path in paths {
         let target = page.targets.len();
-        page.targets.push(Target::Node(model.folded.first_of(path.last())));
+        page.targets.push(Target::Node(model.folded.first_of(path.named)));
         page.lines.push((OverviewLine::Path(path), Some(target)));
     }
     if wide {
