@@ -164,7 +164,7 @@ fn perf_events_of(level: Option<i32>, is_refused: bool) -> Check {
         }
         Some(level) if level > PARANOID_MOST && is_refused => {
             let fix = Remedy::kernel_parameter("kernel.perf_event_paranoid=2");
-            let found = format!("perf_event_paranoid = {level}: in this kernel only CAP_SYS_ADMIN overrides it");
+            let found = format!("perf_event_paranoid = {level}: only CAP_SYS_ADMIN overrides it here");
             (found, State::Missing, Some(fix))
         }
         Some(level) => {
@@ -294,18 +294,20 @@ pub(super) const BTF_HINT: &str =
 const SUDO_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
+/// Advice for root without privileges: `sudo` gives it nothing more.
+const ROOT_HINT: &str = "root has fewer privileges here, as in a container: start that with \
+    `--privileged --pid=host`, or with `--cap-add` for each capability";
+
 /// Advice for missing privileges.
 pub(super) fn privilege_hint() -> String {
     let is_root = rustix::process::geteuid().is_root();
     with_installed_pages(&privilege_hint_of(is_root, std::env::current_exe().ok().as_deref()))
 }
 
-/// `sudo` gives root nothing more, and a program installed by pip is in no folder where `sudo` looks.
+/// A program installed by pip is in no folder where `sudo` looks.
 fn privilege_hint_of(is_root: bool, program: Option<&Path>) -> String {
     if is_root {
-        return "root has fewer privileges here, as in a container: start that with `--privileged --pid=host`, \
-                or with `--cap-add` for each capability"
-            .to_owned();
+        return ROOT_HINT.to_owned();
     }
     let once = "or give the program its capabilities once: docs/without-root.md";
     match program
