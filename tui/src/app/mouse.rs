@@ -6,7 +6,7 @@
 use super::bounds::keep_in_range;
 use super::{actions, events, graph, metrics, overview, source, table, timeline};
 use crate::keys::Action;
-use crate::layout::tabs::tab_at;
+use crate::layout::tabs::{tab_at, titles};
 use crate::message::Effects;
 use crate::model::{Mode, Model};
 use crate::page;
@@ -24,8 +24,9 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
         Mode::Typing(_) | Mode::ConfirmQuit => return Effects::None,
     }
     let areas = model.areas();
-    if areas.tabs().is_some_and(|tabs| tabs.y == row) {
-        let Some(tab) = tab_at(column, model.has_losses()) else { return Effects::None };
+    if let Some(tabs) = areas.tabs().filter(|tabs| tabs.y == row) {
+        let titles = titles(model.tab, model.has_losses(), tabs.width);
+        let Some(tab) = tab_at(column, &titles) else { return Effects::None };
         model.tab = tab;
         keep_in_range(model);
         return Effects::Redraw;

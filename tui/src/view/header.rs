@@ -14,7 +14,6 @@ use super::pieces::{GAP, Piece, fitting, line, taken};
 use crate::layout::areas::Areas;
 use crate::layout::tabs;
 use crate::model::Model;
-use crate::tab::Tab;
 use crate::text;
 use crate::theme::Theme;
 
@@ -157,8 +156,8 @@ fn finite(figure: f64) -> f64 {
 
 fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, area, 0);
-    for tab in Tab::ALL {
+    for (tab, title) in tabs::titles(model.tab, model.has_losses(), area.width) {
         let style = if tab == model.tab { theme.chosen() } else { Style::new() };
-        pen.write(&tabs::title(tab, model.has_losses()), style);
+        pen.write(&title, style);
     }
 }
