@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory as _, Parser as _};
 
@@ -83,19 +83,53 @@ fn refused(command: &str) -> Option<String> {
         .map(|error| error.to_string())
 }
 
-#[test]
-fn every_command_of_a_page_is_accepted() {
+/// The commands that a page shows to be typed: those in its fenced blocks.
+fn typed(page: &str) -> Vec<&str> {
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let lines = blocks.flat_map(|block| {
+        let (language, lines) = block.split_once('\n').unwrap_or((block, ""));
+        lines.lines().filter_map(move |line| match language {
+            "sh" => Some(line),
+            "console" | "text" => line.strip_prefix("$ "),
+            _ => None,
+        })
+    });
+    lines.collect()
+}
+
+/// All pages, with the README.
+fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.chain([root.join("README.md")]).collect()
+}
+
+#[test]
+fn every_command_of_a_page_is_accepted() {
     let mut seen = 0;
-    for page in pages.chain([root.join("README.md")]) {
+    for page in pages() {
         for command in commands(&fs::read_to_string(&page).unwrap()) {
             seen += usize::from(command.contains("deepctx-bpf "));
             assert_eq!(refused(&command), None, "{}: {command}", page.display());
         }
     }
     assert!(seen > 60, "only {seen} commands were found");
+}
+
+#[test]
+fn commands_that_capture_are_typed_with_sudo() {
+    const CAPTURING: [&str; 6] = ["--pid", "demo", "dump", "experiment", "live", "record"];
+    // Its subject is how to do without.
+    for page in pages().iter().filter(|page| !page.ends_with("without-root.md")) {
+        let text = fs::read_to_string(page).unwrap();
+        for words in typed(&text).into_iter().flat_map(simple_commands) {
+            let [program, command, ..] = &words[..] else { continue };
+            let is_ours = program.rsplit('/').next() == Some("deepctx-bpf");
+            let captures = CAPTURING.contains(&command.as_str());
+            assert!(!(is_ours && captures), "{}: {}", page.display(), words.join(" "));
+        }
+    }
 }
 
 #[test]
