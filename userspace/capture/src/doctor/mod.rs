@@ -218,15 +218,20 @@ fn uprobes() -> Check {
 }
 
 fn kernel_symbols() -> Check {
-    let hidden = read("/proc/kallsyms")
+    let are_hidden = read("/proc/kallsyms")
         .is_none_or(|text| text.lines().take(100).all(|line| line.starts_with("0000000000000000")));
+    kernel_symbols_of(are_hidden, read("/proc/sys/kernel/kptr_restrict").as_deref())
+}
+
+fn kernel_symbols_of(are_hidden: bool, restriction: Option<&str>) -> Check {
     Check {
         name: "kernel symbols",
-        found: if hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
-        state: State::enough_if(!hidden, State::Missing),
+        found: if are_hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
+        // A capture without them has no names of kernel functions, and everything else.
+        state: State::enough_if(!are_hidden, State::Less),
         // With 2 they are hidden from everybody; below, CAP_SYSLOG shows them (`kallsyms_show_value`,
         // kernel/ksyms_common.c).
-        fix: hidden.then(|| match read("/proc/sys/kernel/kptr_restrict").as_deref() {
+        fix: are_hidden.then(|| match restriction {
             Some("2") => Remedy::kernel_parameter("kernel.kptr_restrict=1"),
             _ => privilege_hint().into(),
         }),
@@ -368,7 +373,7 @@ pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{State, perf_events_of, privilege_hint_of, version};
+    use super::{Remedy, State, kernel_symbols_of, perf_events_of, privilege_hint_of, version};
 
     #[test]
     fn a_program_outside_sudos_folders_is_named_by_path() {
@@ -398,6 +403,15 @@ mod tests {
         // A security module refuses it.
         check(Some(2), true, State::Enough, None);
         check(None, false, State::Missing, Some("use a kernel built with CONFIG_PERF_EVENTS=y"));
+    }
+
+    #[test]
+    fn hidden_kernel_symbols_forbid_no_capture() {
+        let hidden = kernel_symbols_of(true, Some("2"));
+        assert_eq!(hidden.state, State::Less);
+        assert_eq!(hidden.fix, Some(Remedy::kernel_parameter("kernel.kptr_restrict=1")));
+        assert!(matches!(kernel_symbols_of(true, Some("1")).fix, Some(Remedy::Hint(_))));
+        assert_eq!(kernel_symbols_of(false, Some("2")).fix, None);
     }
 
     #[test]
