@@ -94,7 +94,7 @@ fn repeated_interrupts_end_a_capture_cleanly_and_keep_its_data() {
         }
         let RecordingOutcome { status, said } = recording.ended();
         assert_eq!(status.code(), Some(0), "{name}: {said}");
-        assert!(said.contains("samples in"), "{said}");
+        assert!(said.contains("; Ctrl-C stops") && said.contains("samples in"), "{said}");
         let manifest = fs::read_to_string(Path::new(&recording.file()).join("manifest.json")).unwrap();
         let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
         assert_eq!(manifest["complete"], true);

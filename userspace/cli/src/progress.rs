@@ -65,6 +65,13 @@ impl Progress {
         self.started.elapsed()
     }
 
+    /// Prints what has begun, unless the line that follows shows it.
+    pub(crate) fn begin(&mut self, text: &str) {
+        if self.form != Form::Line {
+            self.say(text);
+        }
+    }
+
     /// Shows new notices.
     pub(crate) fn notice(&mut self, status: &Status) {
         for notice in &status.notices[self.notices.min(status.notices.len())..] {

@@ -113,7 +113,11 @@ pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Res
         levels,
         ..EndConditions::default()
     };
-    let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
+    let mut progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
+    // A command shows itself that it runs, and ends the recording.
+    if until.child.is_none() {
+        progress.begin(&format!("recording {} to {}; Ctrl-C stops", target.description, path.display()));
+    }
     let ended = until_end(capture, session, until, Some(progress))?;
 
     summarize(arguments, &path, &output, &ended);
