@@ -32,7 +32,8 @@ pub(crate) struct SelectionArgs {
     /// Which frames to show.
     #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
     pub view: View,
-    /// Metric to show (default: what the timer measured: `cpu-time`, or `cycles` with `--event cycles`).
+    /// Metric to show (default: what the timer measured: `cpu-time`, or `cycles` with `--event cycles`). The terminal
+    /// view shows `gpu-time` by default once a device was busy.
     #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
     pub metric: Option<Metric>,
     /// Count only stacks with a frame, shown or hidden, that matches this regular expression. A leading `!` inverts it.
