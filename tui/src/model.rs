@@ -515,9 +515,18 @@ impl Model {
 
     /// Why a view is empty.
     pub(crate) fn empty_reason(&self) -> &'static str {
-        match &self.request.filter {
-            Some(_) => "no stack matches the filter: Esc clears it",
-            None => "no samples yet",
+        let selected = self.request.selection.metric;
+        let is_absent = self.metrics().iter().all(|it| it.metric != selected);
+        if self.request.filter.is_some() {
+            "no stack matches the filter: Esc clears it"
+        } else if self.request.mark > 0 && self.request.since_mark {
+            "no samples since the mark yet: d shows all"
+        } else if is_absent && !self.metrics().is_empty() {
+            "no values of this metric: m shows others"
+        } else if self.live {
+            "no samples yet: an idle program has none (--off-cpu measures its waits)"
+        } else {
+            "no samples: the program used no CPU time (--off-cpu measures its waits)"
         }
     }
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::units::Nanos;
-use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
+use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind, Header, MetricTotal, Snapshot};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
-use deepctx_tui::{Charset, Effects, Model, RenderOptions, Setup, Tab, render_once};
+use deepctx_tui::{Charset, Effects, Message, Model, RenderOptions, Setup, Tab, render_once, update};
 use expect_test::expect_file;
 
 use program::Program;
@@ -242,6 +242,32 @@ fn a_recording_has_no_figures_of_its_overhead() {
     assert!(!program.screen().contains("profiler:"));
     program.press("7");
     assert!(program.screen().contains("not known: profiles do not store it"));
+}
+
+#[test]
+fn a_notice_and_what_was_lost_fit_narrow_screens() {
+    let check = |width: u16, notice: &str| {
+        let mut program = Program::empty(width, 24);
+        let mut snapshot = Training::at(50).snapshot(&request());
+        snapshot.header.notice = Some("target exited; the profile is complete, q leaves".to_owned());
+        program.show(snapshot);
+        let screen = program.screen();
+        assert!(screen.contains(notice) && screen.contains(" 10 lost"), "{screen}");
+    };
+    check(60, "target exited; the profile is complete…");
+    check(40, "target exited; the…");
+}
+
+#[test]
+fn an_empty_screen_says_why() {
+    let mut program = Program::empty(80, 24);
+    program.show(Snapshot::default());
+    assert!(program.screen().contains("no samples yet: an idle program has none"));
+    update(&mut program.model, Message::Live(false));
+    assert!(program.screen().contains("no samples: the program used no CPU time"));
+    let metrics = vec![MetricTotal { metric: Metric::OffCpuTime, total: 7 }];
+    program.show(Snapshot { metrics, ..Snapshot::default() });
+    assert!(program.screen().contains("no values of this metric: m shows others"));
 }
 
 #[test]
