@@ -157,8 +157,7 @@ fn draw_node(
         }
     };
     let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-    // Neither is work that its caller does.
-    let hatched = [frame::BACKWARD, frame::SPINNING].iter().any(|label| node.label.starts_with(*label));
+    let hatched = node.label.starts_with(frame::BACKWARD) || spins(model, index);
     let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
     let name = match model.folded.is_trunk(index) {
         true => {
@@ -176,6 +175,14 @@ fn draw_node(
     if hatched {
         hatch_free(place, buffer);
     }
+}
+
+/// Whether a box is of threads that spin: alone, or in a trunk, as of a thread that does nothing else.
+fn spins(model: &Model, index: u32) -> bool {
+    let (first, last) = (model.folded.first_of(index), model.folded.last_of(index));
+    let chain = path(model.tree(), last).into_iter().skip_while(|&node| node != first);
+    let mut labels = chain.filter_map(|node| model.tree().nodes.get(node as usize));
+    labels.any(|node| node.label == frame::SPINNING)
 }
 
 /// Texts for frames hidden in this view, the longest first: the kind of threads with most of the time, if known.
