@@ -125,7 +125,7 @@ fn a_target_whose_children_die_at_once_keeps_its_names() {
 }
 
 #[test]
-fn a_target_that_dies_in_a_new_program_ends_the_recording() {
+fn a_target_that_dies_after_exec_ends_the_recording() {
     if !can_capture() {
         return;
     }

@@ -76,9 +76,8 @@ impl SiteCounts {
         }
         match self.map.lookup_batch(sites, MapFlags::ANY, MapFlags::ANY) {
             Ok(all) => {
-                let number = |(key, value): (Vec<u8>, Vec<u8>)| {
-                    Some((u32::read_from(&key)?, u64::read_from(&value)?))
-                };
+                let number =
+                    |(key, value): (Vec<u8>, Vec<u8>)| Some((u32::read_from(&key)?, u64::read_from(&value)?));
                 update_counts(counts, sites as usize, all.take(sites as usize).filter_map(number));
             }
             Err(error) => tracing::debug!(%error, "calls cannot be counted"),

@@ -163,7 +163,8 @@ impl FlightRecorder {
             let _running: Sender<()> = running;
             write_windows(&incoming, write, &of_thread, heartbeat);
         };
-        supervisor.spawn("flight-recorder", "the kept data is no longer written", body)?;
+        let missing = "the kept data is no longer written";
+        supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
         let slice = (keep / SLICES).max(SLICE_LEAST);
         let keep = nanos(keep);

@@ -20,7 +20,8 @@ const TABLE_END: &str = "<!-- end -->";
 /// The file of the macro itself.
 const MECHANISM: &str = "common/src/reason.rs";
 /// Files with pairs of a name and a sentence that are no reasons.
-const NAMES: &[&str] = &["uprobes/events/src/role.rs", "uprobes/src/row.rs"];
+const NAMES: &[&str] =
+    &["analysis/src/render/html/model.rs", "uprobes/events/src/role.rs", "uprobes/src/row.rs"];
 
 /// A declaration and its file.
 struct LocatedDeclaration {
