@@ -234,6 +234,11 @@ impl Jit {
     /// Gives back the room of ranges that were dropped.
     pub(super) fn release_ranges(&mut self, process: &mut Process, dropped: usize) {
         process.is_renamed |= dropped > 0;
+        self.give_ranges(process, dropped);
+    }
+
+    /// Gives back the room of ranges that other code may have replaced.
+    pub(super) fn give_ranges(&mut self, process: &mut Process, dropped: usize) {
         process.ranges = process.ranges.saturating_sub(dropped);
         self.range_shares.give(process.user(), dropped);
         self.names.release(dropped);

@@ -46,6 +46,8 @@ const READING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
 /// Shortest time between two searches for files of a process that has none, after an address was not found.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(100);
+/// Most that a jitdump is ahead of the samples; one that is further ahead has another clock.
+const AHEAD_MAX_NS: u64 = 10_000_000_000;
 /// Time after which files are read even though addresses are found: code may have been replaced.
 const REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -118,6 +120,8 @@ struct Process {
     has_left_out: bool,
     /// Code that had a name has another one now, or none.
     is_renamed: bool,
+    /// When the latest code that replaced other code was generated; later than samples that are yet to be named.
+    renamed_ns: u64,
     /// Its sources were not read, because reading the user's sources took too long.
     is_late: bool,
     read_at: Option<ReadTime>,
@@ -364,6 +368,9 @@ impl Jit {
             self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
         }
         let is_renamed = std::mem::take(&mut process.is_renamed);
+        // A jitdump is ahead of the samples: names asked for with the time of this call are those of the code before.
+        let ahead_ns = process.renamed_ns.saturating_sub(time_ns);
+        process.is_renamed = (1..=AHEAD_MAX_NS).contains(&ahead_ns);
         self.processes.insert(pid, process);
         is_renamed
     }
@@ -398,7 +405,10 @@ impl Jit {
             }
             DumpEvent::Move { time_ns, begin, size, index } => match process.table.by_index(index) {
                 Some(symbol) => _ = self.insert(process, begin, size, time_ns, symbol),
-                None => self.counters.malformed += 1,
+                None => {
+                    self.counters.malformed += 1;
+                    self.end_names(process, begin, size);
+                }
             },
         }
     }
@@ -415,7 +425,7 @@ impl Jit {
         match self.names.of_file(process.user(), name) {
             Some(symbol) => self.insert(process, begin, size, time_ns, symbol).then_some(symbol),
             None => {
-                self.leave_out(process);
+                self.leave_out(process, begin, size);
                 None
             }
         }
@@ -430,29 +440,40 @@ impl Jit {
         time_ns: u64,
         symbol: JitSymbol,
     ) -> bool {
+        let table = Arc::make_mut(&mut process.table);
+        let ended = table.clear(begin, size);
+        if table.has_replaced_other(ended, symbol) {
+            process.is_renamed = true;
+            process.renamed_ns = process.renamed_ns.max(time_ns);
+        }
+        self.give_ranges(process, ended);
         let user = process.user();
         if !self.range_shares.take(user, 1) {
-            self.leave_out(process);
+            process.is_renamed |= ended > 0;
+            self.leave_out(process, begin, size);
             self.names.release(1);
             return false;
         }
-        let before = process.table.len();
+        process.ranges += 1;
         let kept = Arc::make_mut(&mut process.table).insert(begin, size, time_ns, symbol);
-        // Room of the ranges that it replaced, or its own if it was not kept, is free again.
-        let surplus = (before + 1).saturating_sub(process.table.len());
-        self.range_shares.give(user, surplus);
-        self.names.release(surplus);
-        process.is_renamed |= process.table.has_replaced_other(surplus, symbol);
-        process.ranges = (process.ranges + 1).saturating_sub(surplus);
         if !kept {
-            self.leave_out(process);
+            self.give_ranges(process, 1);
+            self.leave_out(process, begin, size);
         }
         kept
     }
 
-    fn leave_out(&mut self, process: &mut Process) {
+    /// Leaves code out for want of room. Whatever had a name at its addresses is gone all the same.
+    fn leave_out(&mut self, process: &mut Process, begin: u64, size: u64) {
         process.has_left_out = true;
         self.counters.dropped += 1;
+        self.end_names(process, begin, size);
+    }
+
+    /// Unnamed code is at these addresses now.
+    fn end_names(&mut self, process: &mut Process, begin: u64, size: u64) {
+        let ended = Arc::make_mut(&mut process.table).clear(begin, size);
+        self.release_ranges(process, ended);
     }
 }
 

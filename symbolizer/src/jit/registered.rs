@@ -70,7 +70,7 @@ impl Jit {
                 process.objects.insert(symbol, file);
                 self.insert(process, function.address, function.size, 0, symbol);
             }
-            None => self.leave_out(process),
+            None => self.leave_out(process, function.address, function.size),
         }
     }
 

@@ -37,19 +37,26 @@ impl CodeTable {
     /// Adds code, replacing all ranges that it overlaps. `begin + size` must not overflow and `size` must not be 0.
     /// False if there is no room.
     pub(super) fn insert(&mut self, begin: u64, size: u64, since_ns: u64, symbol: JitSymbol) -> bool {
-        let end = begin + size;
-        while let Some(overlapped) = self.last_before(end).filter(|code| code.end > begin) {
+        self.clear(begin, size);
+        let room = self.present.len() < RANGES_MAX;
+        if room {
+            self.present.insert(begin, CodeRange { begin, end: begin + size, since_ns, symbol });
+        }
+        room
+    }
+
+    /// Ends all ranges that this one overlaps, since other code is there now; returns how many. The same must hold for
+    /// it as for [`Self::insert`].
+    pub(super) fn clear(&mut self, begin: u64, size: u64) -> usize {
+        let before = self.present.len();
+        while let Some(overlapped) = self.last_before(begin + size).filter(|code| code.end > begin) {
             self.present.remove(&overlapped.begin);
             if self.replaced.len() >= REPLACED_MAX {
                 self.replaced.pop_front();
             }
             self.replaced.push_back(overlapped);
         }
-        let room = self.present.len() < RANGES_MAX;
-        if room {
-            self.present.insert(begin, CodeRange { begin, end, since_ns, symbol });
-        }
-        room
+        before - self.present.len()
     }
 
     /// The code at an address at a time.

@@ -170,6 +170,45 @@ fn a_sample_before_a_replacement_gets_the_old_name() {
     check(0x1180, 25, None);
 }
 
+#[test]
+fn new_code_ends_the_name_of_the_code_before() {
+    let named = |names: usize, ranges: usize| {
+        let (names, range_shares) = (Names::bounded(names, 1 << 20), Shares::new(ranges, 1));
+        let mut jit = Jit { names, range_shares, ..Jit::new() };
+        let mut process = Process { user: Some(1000), ..Process::default() };
+        for (begin, name) in [(0x1000, "first"), (0x2000, "second"), (0x1008, "third")] {
+            jit.add(&mut process, 0, begin, 16, name);
+        }
+        assert_eq!(process.ranges, process.table.len());
+        [0x1000, 0x1008, 0x2000].map(|at| {
+            let symbol = process.table.lookup(at, 0)?;
+            jit.name(symbol).map(str::to_owned)
+        })
+    };
+    let expect = |names: [Option<&str>; 3]| names.map(|name| name.map(str::to_owned));
+    assert_eq!(named(64, 64), expect([None, Some("third"), Some("second")]));
+    // With room for two names, the third function has none; with room for two ranges, it has that of the first.
+    assert_eq!(named(4, 64), expect([None, None, Some("second")]));
+    assert_eq!(named(64, 4), expect([None, Some("third"), Some("second")]));
+}
+
+#[test]
+fn unknown_code_that_moved_ends_the_name_there() {
+    let mut jit = Jit::new();
+    let mut process = Process::default();
+    let load = |begin, name: &str| DumpEvent::Load {
+        time_ns: 0,
+        begin,
+        size: 16,
+        index: 1,
+        name: name.into(),
+    };
+    jit.apply(&mut process, load(0x1000, "first"));
+    assert!(process.table.lookup(0x1008, 0).is_some());
+    jit.apply(&mut process, DumpEvent::Move { time_ns: 0, begin: 0x1000, size: 16, index: 9 });
+    assert_eq!(process.table.lookup(0x1008, 0), None);
+}
+
 /// A process has one map, and tests are threads of one process.
 static MAP: Mutex<()> = Mutex::new(());
 
@@ -346,6 +385,32 @@ fn names_that_changed_are_reported_without_a_lookup() {
     assert!(jit.recheck(pid, 0));
     std::fs::remove_file(&path).unwrap();
     assert!(!jit.recheck(u32::MAX, 0) && jit.pids() == [pid], "a process without code");
+}
+
+#[test]
+fn names_of_a_dump_are_reported_when_samples_reach_them() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&[dump_header(0), load(10, 0x1000, 16, 1, "first", b"")].concat()).unwrap();
+    let header = parse_dump_header(&dump_header(0)).unwrap();
+    let mut jit = Jit::new();
+    jit.process(pid).dump = Some(GrowingFile::dump(file.try_clone().unwrap(), header));
+    assert!(!jit.recheck(pid, 100));
+    let mut check = |time_ns: u64, record: &[u8], expect: bool, name: &str| {
+        file.write_all(record).unwrap();
+        assert_eq!(jit.recheck(pid, time_ns), expect, "{time_ns}");
+        let found = jit.processes[&pid].table.lookup(0x1008, time_ns);
+        assert_eq!(found.and_then(|symbol| jit.name(symbol)), Some(name), "{time_ns}");
+    };
+    // Generated now, while the samples are still those of a while ago.
+    check(150, &load(200, 0x1000, 16, 2, "second", b""), true, "first");
+    check(199, b"", true, "first");
+    check(200, b"", true, "second");
+    check(250, b"", false, "second");
+    // By another clock.
+    check(300, &load(u64::MAX, 0x1000, 16, 3, "third", b""), true, "second");
+    check(350, b"", false, "second");
 }
 
 #[test]
