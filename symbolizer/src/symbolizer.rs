@@ -130,7 +130,7 @@ impl Symbolizer {
     /// gives access to them.
     pub fn open_mappings(&mut self, pid: u32, maps: Maps) -> (ProcessMappings, AddressSpace) {
         let lost = maps.malformed + maps.dropped;
-        self.jit.add_dump(pid, maps.jitdump.as_ref());
+        self.jit.add_dump(pid, &maps.jitdumps);
         let owned = maps.mappings.into_iter().map(|mapping| {
             let owner = owner(&mut self.modules, pid, &mapping);
             (mapping, owner)

@@ -25,6 +25,8 @@ use crate::served;
 pub const MAPS_BYTES_MAX: u64 = 128 << 20;
 /// Most mappings kept of one process; the kernel's default `vm.max_map_count` is 65 530.
 pub const MAPPINGS_MAX: usize = 1 << 18;
+/// Most jitdump files kept of one process, which needs one.
+const JITDUMPS_MAX: usize = 4;
 /// Attempts to read a process that execs each time: a file of `/proc` opened before an exec belongs to the old address
 /// space, and is empty.
 const EXECS_MAX: usize = 8;
@@ -110,8 +112,9 @@ pub struct Maps {
     pub mappings: Vec<Mapping>,
     /// The first line, whatever it maps: constant while the process runs the same program.
     pub first_line: Box<[u8]>,
-    /// A runtime's jitdump file (`jit-PID.dump`), which runtimes map so that profilers find it.
-    pub jitdump: Option<Mapping>,
+    /// Jitdump files (`jit-PID.dump`), which runtimes map so that profilers find them; a child that was forked has its
+    /// parent's too.
+    pub jitdumps: Vec<Mapping>,
     /// Lines that could not be parsed, or that overlap an earlier one.
     pub malformed: u64,
     /// Mappings beyond [`MAPPINGS_MAX`].
@@ -133,8 +136,8 @@ pub fn parse(bytes: &[u8], keep: LineFilter) -> Maps {
             maps.malformed += 1;
             continue;
         };
-        if maps.jitdump.is_none() && is_jitdump(&mapping) {
-            maps.jitdump = Some(mapping.clone());
+        if maps.jitdumps.len() < JITDUMPS_MAX && is_jitdump(&mapping) {
+            maps.jitdumps.push(mapping.clone());
         }
         if !wanted {
             continue;
@@ -511,8 +514,10 @@ mod tests {
     fn a_jitdump_is_found_whatever_its_permissions() {
         let bytes = b"1000-2000 r--p 0 8:2 77 /tmp/.debug/jit/jit-4711.dump\n2000-3000 r-xp 0 0:0 0\n";
         let maps = parse(bytes, LineFilter::Executable);
-        assert_eq!(maps.jitdump.map(|m| m.path), Some(OsStr::new("/tmp/.debug/jit/jit-4711.dump").into()));
-        assert_eq!(parse(b"1000-2000 r--p 0 8:2 77 /tmp/jit-x.dump\n", LineFilter::Executable).jitdump, None);
+        let paths: Vec<_> = maps.jitdumps.iter().map(Mapping::path).collect();
+        assert_eq!(paths, [Path::new("/tmp/.debug/jit/jit-4711.dump")]);
+        let other = b"1000-2000 r--p 0 8:2 77 /tmp/jit-x.dump\n";
+        assert!(parse(other, LineFilter::Executable).jitdumps.is_empty());
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct DumpHeader {
     pub size: u32,
     /// Timestamps are on the monotonic clock.
     pub monotonic: bool,
+    /// The process that writes it, by its own number.
+    pub pid: u32,
 }
 
 /// Parses the header of a file. `None` unless it is a jitdump in native byte order.
@@ -81,7 +83,8 @@ pub fn parse_dump_header(bytes: &[u8]) -> Option<DumpHeader> {
     let known = u32_at(bytes, 0)? == MAGIC && (1..=2).contains(&u32_at(bytes, 4)?);
     // Longer headers are allowed, within reason.
     let sane = (HEADER_BYTES as u32..=4096).contains(&size);
-    (known && sane).then_some(DumpHeader { size, monotonic: u64_at(bytes, 32)? & FLAG_ARCH_TIMESTAMP == 0 })
+    let monotonic = u64_at(bytes, 32)? & FLAG_ARCH_TIMESTAMP == 0;
+    (known && sane).then_some(DumpHeader { size, monotonic, pid: u32_at(bytes, 20)? })
 }
 
 /// Parses a whole file: header and records.

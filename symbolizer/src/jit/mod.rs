@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use deepctx_address_space::maps::{self, Mapping};
 use deepctx_address_space::shares::Shares;
 use deepctx_address_space::time_account::{Terms, TimeAccounts};
-use deepctx_address_space::{Avma, GONE_USER, NoSymbol, accountable_user, thread_cpu_time};
+use deepctx_address_space::{Avma, GONE_USER, NoSymbol, ProcessStatus, accountable_user, thread_cpu_time};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
@@ -234,21 +234,27 @@ impl Jit {
         process.read_at = None;
     }
 
-    /// Opens the jitdump file among the mappings of a process, if there is one.
-    pub fn add_dump(&mut self, pid: u32, mapping: Option<&Mapping>) {
-        let Some(mapping) = mapping else { return };
-        if self.processes.get(&pid).is_some_and(|process| process.dump.is_some()) {
+    /// Opens the jitdump file of a process, if it is among those that it maps.
+    pub fn add_dump(&mut self, pid: u32, mapped: &[Mapping]) {
+        if mapped.is_empty() || self.processes.get(&pid).is_some_and(|process| process.dump.is_some()) {
             return;
         }
-        let opened = maps::open(pid, mapping).ok().and_then(|file| {
-            let mut header = [0; dump::HEADER_BYTES];
-            file.read_exact_at(&mut header, 0).ok()?;
-            let header = parse_dump_header(&header)?;
-            Some(GrowingFile::dump(file, header))
-        });
-        match opened {
-            Some(dump) => self.process(pid).dump = Some(dump),
-            None => self.counters.refused += 1,
+        let Some(ProcessStatus { own_pid, .. }) = ProcessStatus::read(pid) else { return };
+        for mapping in mapped {
+            let opened = maps::open(pid, mapping).ok().and_then(|file| {
+                let mut header = [0; dump::HEADER_BYTES];
+                file.read_exact_at(&mut header, 0).ok()?;
+                Some((file, parse_dump_header(&header)?))
+            });
+            match opened {
+                Some((file, header)) if header.pid == own_pid => {
+                    self.process(pid).dump = Some(GrowingFile::dump(file, header));
+                    return;
+                }
+                // That of a parent, whose code at the same addresses is another one since the fork.
+                Some(_) => {}
+                None => self.counters.refused += 1,
+            }
         }
     }
 

@@ -133,7 +133,7 @@ fn impossible_lengths_end_the_file() {
         let mut bytes = load(1, 0x1000, 4, 1, "f", b"");
         bytes[4..8].copy_from_slice(&size.to_ne_bytes());
         bytes.resize(4096, 0);
-        let dump = parse_records(&bytes, DumpHeader { size: 40, monotonic: true });
+        let dump = parse_records(&bytes, DumpHeader { size: 40, monotonic: true, pid: 1 });
         assert_eq!((dump.ended, dump.next), (ended, next), "{size}");
     };
     check(0, true, 0);
@@ -414,6 +414,28 @@ fn names_of_a_dump_are_reported_when_samples_reach_them() {
 }
 
 #[test]
+fn a_dump_that_another_process_opened_names_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id();
+    let mut jit = Jit::new();
+    let mapped = |owner: u32| {
+        let path = folder.path().join(format!("jit-{owner}.dump"));
+        let mut dump = dump_header(0);
+        dump[20..24].copy_from_slice(&owner.to_ne_bytes());
+        std::fs::write(&path, [dump, load(10, 0x1000, 16, 1, "f", b"")].concat()).unwrap();
+        let line = format!("1000-2000 r--p 00000000 08:02 77 {}\n", path.display());
+        maps::parse(line.as_bytes(), maps::LineFilter::Executable).jitdumps.remove(0)
+    };
+    // A child that was forked still maps the dump of its parent, which goes on without it.
+    let (of_parent, own) = (mapped(pid + 1), mapped(pid));
+    jit.add_dump(pid, std::slice::from_ref(&of_parent));
+    assert!(!jit.processes.contains_key(&pid));
+    jit.add_dump(pid, &[of_parent, own]);
+    assert!(jit.processes[&pid].dump.is_some());
+    assert_eq!(jit.counters().refused, 0);
+}
+
+#[test]
 fn lines_of_an_earlier_process_name_nothing() {
     let _alone = MAP.lock();
     let pid = std::process::id();
@@ -491,7 +513,7 @@ proptest! {
     fn parsing_in_parts_equals_parsing_at_once(
         names in proptest::collection::vec("[a-z]{1,8}", 1..20), cut in any::<proptest::sample::Index>(),
     ) {
-        let header = DumpHeader { size: 40, monotonic: true };
+        let header = DumpHeader { size: 40, monotonic: true, pid: 1 };
         let bytes: Vec<u8> = (1..).zip(&names).flat_map(|(i, name)| load(i, i * 64, 64, i, name, &[0x90; 33])).collect();
         let whole = parse_records(&bytes, header);
         prop_assert_eq!(whole.events.len(), names.len());

@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
         }
         3 => {
             let _ = parse_jitdump(data);
-            let header = DumpHeader { size: 40, monotonic: true };
+            let header = DumpHeader { size: 40, monotonic: true, pid: 1 };
             let whole = parse_records(data, header);
             let first = parse_records(&data[..data.len() / 2], header);
             if !first.ended {

@@ -179,7 +179,7 @@ impl<W: Write> RawWriter<W> {
 /// Lines as the kernel writes them.
 fn write_maps(maps: &Maps, out: &mut Vec<u8>) {
     // A jitdump that is mapped executable is among the mappings already.
-    for m in maps.mappings.iter().chain(maps.jitdump.iter().filter(|dump| !dump.executable)) {
+    for m in maps.mappings.iter().chain(maps.jitdumps.iter().filter(|dump| !dump.executable)) {
         let flag = |set, letter| if set { letter } else { '-' };
         let mut line = format!("{:x}-{:x} ", m.begin.0, m.end.0);
         line.extend([flag(m.readable, 'r'), flag(m.writable, 'w'), flag(m.executable, 'x'), 'p']);
