@@ -63,6 +63,8 @@ pub struct Dump {
     pub next: u64,
     /// No record follows: the file was closed, or a record has an impossible length.
     pub ended: bool,
+    /// The file was closed.
+    pub closed: bool,
 }
 
 /// The header of a jitdump file.
@@ -114,7 +116,7 @@ pub fn parse_records(bytes: &[u8], header: DumpHeader) -> Dump {
             LOAD => parse_load(record, time_ns),
             MOVE => parse_move(record, time_ns),
             CLOSE => {
-                dump.ended = true;
+                (dump.ended, dump.closed) = (true, true);
                 break;
             }
             _ => continue,

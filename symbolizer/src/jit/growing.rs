@@ -34,6 +34,8 @@ pub(super) struct GrowingFile {
     header: Option<DumpHeader>,
     /// Nothing more is read of it.
     ended: bool,
+    /// Most bytes read of it.
+    bytes_max: u64,
     /// What stood before the offset of a perf map.
     last: Vec<u8>,
     /// Size and time of the last change when it was last looked at.
@@ -53,7 +55,8 @@ impl GrowingFile {
     /// A perf map, from its beginning.
     pub(super) fn map(file: File) -> Self {
         let (last, seen) = (Vec::new(), None);
-        Self { file, offset: 0, header: None, ended: false, last, seen, is_leftover: false }
+        let bytes_max = FILE_BYTES_MAX;
+        Self { file, offset: 0, header: None, ended: false, bytes_max, last, seen, is_leftover: false }
     }
 
     /// A perf map that an earlier process with the same number left. Of lines that are appended, only these are read:
@@ -171,7 +174,8 @@ impl Jit {
     /// It cannot be read.
     pub(super) fn read_growth(&mut self, growing: &mut GrowingFile, process: &mut Process) -> io::Result<()> {
         let facts = growing.file.metadata()?;
-        let size = facts.len().min(FILE_BYTES_MAX);
+        let size = facts.len().min(growing.bytes_max);
+        let mut is_lost = false;
         let mut is_restarted = growing.is_rewritten(&facts);
         if is_restarted {
             growing.restart();
@@ -202,6 +206,7 @@ impl Jit {
                     self.counters.malformed += records.malformed;
                     growing.offset = growing.offset.saturating_add(records.next);
                     growing.ended = records.ended;
+                    is_lost = records.ended && !records.closed;
                     for event in records.events {
                         self.apply(process, event);
                     }
@@ -210,12 +215,27 @@ impl Jit {
             if growing.offset == before {
                 // An incomplete line or record: the rest is not written yet. A full buffer without a line end stays
                 // incomplete.
-                growing.ended |= buffer.len() == READ_BYTES;
-                self.counters.malformed += u64::from(growing.ended);
+                is_lost |= buffer.len() == READ_BYTES;
+                self.counters.malformed += u64::from(is_lost);
                 break;
             }
         }
+        let is_too_long = !growing.ended && facts.len() > size && growing.offset >= size;
+        if is_lost || is_too_long {
+            process.has_left_out |= is_too_long;
+            growing.end();
+            self.forget_files(process);
+        }
         Ok(())
+    }
+
+    /// Drops the names from files whose rest is not read: it may name other code at the same addresses.
+    fn forget_files(&mut self, process: &mut Process) {
+        let names = &self.names;
+        let is_of_file =
+            |symbol| names.get(symbol).is_some_and(|entry| matches!(entry.source, NameSource::File));
+        let dropped = Arc::make_mut(&mut process.table).retain(|_, symbol| !is_of_file(symbol));
+        self.release_ranges(process, dropped);
     }
 
     /// Drops the names from a perf map. It has no times, unlike a jitdump; registered and cached functions have their
@@ -242,5 +262,37 @@ impl Jit {
         process.ranges = process.ranges.saturating_sub(dropped);
         self.range_shares.give(process.user(), dropped);
         self.names.release(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// Expects this name of the code at 0x1000, which the file named first, after more was written behind that.
+    #[track_caller]
+    fn check(behind: &[u8], bytes_max: u64, expect: Option<&str>) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"1000 10 first\n").unwrap();
+        let (mut jit, mut process) = (Jit::new(), Process::default());
+        let mut growing = GrowingFile { bytes_max, ..GrowingFile::map(file.try_clone().unwrap()) };
+        jit.read_growth(&mut growing, &mut process).unwrap();
+        assert_eq!(process.ranges, 1);
+        file.write_all(behind).unwrap();
+        jit.read_growth(&mut growing, &mut process).unwrap();
+        let found = process.table.lookup(0x1008, 0);
+        assert_eq!(found.and_then(|symbol| jit.name(symbol)), expect);
+        assert_eq!(process.ranges, process.table.len());
+    }
+
+    #[test]
+    fn a_file_that_is_not_read_to_its_end_names_nothing() {
+        check(b"2000 10 second\n", FILE_BYTES_MAX, Some("first"));
+        check(b"1000 10 second\n1000 1", FILE_BYTES_MAX, Some("second"));
+        // Behind a line without an end, or beyond the bound, there may be another name of this code.
+        check(&vec![b'x'; READ_BYTES + 1], FILE_BYTES_MAX, None);
+        check(b"2000 10 second\n", 20, None);
     }
 }

@@ -414,6 +414,22 @@ fn names_of_a_dump_are_reported_when_samples_reach_them() {
 }
 
 #[test]
+fn a_dump_that_was_closed_keeps_its_names() {
+    let check = |last: &[u8], expect: Option<&str>| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[load(0, 0x1000, 16, 1, "f", b"").as_slice(), last].concat()).unwrap();
+        let mut growing = GrowingFile::dump(file, DumpHeader { size: 0, monotonic: true, pid: 1 });
+        let (mut jit, mut process) = (Jit::new(), Process::default());
+        jit.read_growth(&mut growing, &mut process).unwrap();
+        let found = process.table.lookup(0x1000, 0);
+        assert_eq!(found.and_then(|symbol| jit.name(symbol)), expect);
+    };
+    check(&record(3, 5, b""), Some("f"));
+    // Where the record after one of eight bytes begins is unknown, and so is which code it is of.
+    check(&[2, 0, 0, 0, 8, 0, 0, 0], None);
+}
+
+#[test]
 fn a_dump_that_another_process_opened_names_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let pid = std::process::id();
