@@ -15,14 +15,16 @@ use std::ops::Range;
 use deepctx_address_space::NoSymbol;
 use deepctx_address_space::elf::{u16_at, u32_at, u64_at};
 use memmap2::{Mmap, UncheckedAdvice};
-use object::elf::FileHeader64;
-use object::read::elf::ElfFile;
+use object::elf::{FileHeader64, SectionHeader64};
+use object::read::elf::{ElfFile, SectionHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
 use super::runtime_names::{RuntimeNames, file_range};
 
 /// Bytes of a symbol in a file.
 const SYMBOL_BYTES: usize = 24;
+/// Most labels of one function: hand-written code has some ten that are not local.
+const LABELS_MAX: usize = 64;
 /// Most bytes of a decompressed `.gnu_debugdata`; those of distributions have some hundred thousand.
 const DEBUGDATA_BYTES_MAX: u64 = 256 << 20;
 
@@ -50,6 +52,9 @@ struct Table {
     names: Bytes,
     /// Indices of symbols of code and data, by address; at one address the largest first.
     by_address: Box<[u32]>,
+    /// Ends of the sections, by number, for a table of all functions: a symbol without a size extends to the next one
+    /// of its section. Otherwise empty: it covers only its own address.
+    section_ends: Box<[u64]>,
 }
 
 /// Bytes of the file, or unpacked from it.
@@ -82,9 +87,7 @@ impl Image {
     pub(super) fn symbol(&self, address: u64) -> Result<&[u8], NoSymbol> {
         let tables = self.tables.get_or_init(|| Tables::of(self.bytes()));
         let bytes = self.bytes();
-        // Few functions have a dynamic symbol: one without a size must not cover everything after it.
-        let found = tables.fixed.find(bytes, address, true);
-        let found = found.or_else(|| tables.dynamic.find(bytes, address, false));
+        let found = tables.fixed.find(bytes, address).or_else(|| tables.dynamic.find(bytes, address));
         match found.or_else(|| tables.runtime.find(bytes, address)) {
             Some([]) => Err(NoSymbol::NotCovered),
             Some(name) => Ok(name),
@@ -112,15 +115,25 @@ impl Tables {
             return Self::default();
         };
         let mut fixed = Table::of(data, mapped(&elf, ".symtab"), mapped(&elf, ".strtab"));
+        fixed.section_ends = section_ends(&elf);
         if fixed.symbols.of(data).is_empty()
             && let Some((symbols, names)) = packed(&elf)
         {
+            // Functions that have a dynamic symbol are not among these.
             fixed = Table::of(data, Bytes::Unpacked(symbols), Bytes::Unpacked(names));
         }
         let stripped = fixed.symbols.of(data).is_empty();
         let runtime = if stripped { RuntimeNames::of(data) } else { RuntimeNames::None };
         Self { fixed, dynamic: Table::of(data, mapped(&elf, ".dynsym"), mapped(&elf, ".dynstr")), runtime }
     }
+}
+
+/// Ends of the sections of a file, by number.
+fn section_ends(elf: &Elf<'_>) -> Box<[u64]> {
+    let end = |section: &SectionHeader64<LittleEndian>| {
+        section.sh_addr(LittleEndian).saturating_add(section.sh_size(LittleEndian))
+    };
+    elf.elf_section_table().iter().map(end).collect()
 }
 
 /// The range of a section in the file, if it has bytes there.
@@ -181,31 +194,50 @@ impl Table {
             let symbol = symbol(all, n);
             (address_of(symbol), u64::MAX - size_of(symbol))
         });
-        Self { symbols, names, by_address: by_address.into_boxed_slice() }
+        let (by_address, section_ends) = (by_address.into_boxed_slice(), Box::default());
+        Self { symbols, names, by_address, section_ends }
     }
 
-    /// The name of the nearest symbol at or before an address that covers it. A symbol without a size extends to the
-    /// next one if `sizeless_reach`, otherwise it covers only its own address.
-    fn find<'d>(&'d self, data: &'d [u8], address: u64, sizeless_reach: bool) -> Option<&'d [u8]> {
+    /// The name of the nearest symbol at or before an address that covers it. A symbol without a size does not name the
+    /// function that it is in: it is a label of hand-written code, or a mark for disassemblers.
+    fn find<'d>(&'d self, data: &'d [u8], address: u64) -> Option<&'d [u8]> {
         let symbols = self.symbols.of(data);
+        let nth = |&n: &u32| symbol(symbols, n);
         let before = |limit: u64, or_at: bool| {
-            self.by_address.partition_point(|&n| {
-                let at = address_of(symbol(symbols, n));
+            self.by_address.partition_point(|n| {
+                let at = address_of(nth(n));
                 at < limit || (or_at && at == limit)
             })
         };
         let behind = before(address, true);
-        let nearest = address_of(symbol(symbols, *self.by_address.get(behind.checked_sub(1)?)?));
-        let candidates = self.by_address.get(before(nearest, false)..behind)?;
-        let reaches = |symbol: &&[u8]| match size_of(symbol) {
-            0 => sizeless_reach || address == nearest,
-            size => address < nearest.saturating_add(size),
+        let nearest = address_of(nth(self.by_address.get(behind.checked_sub(1)?)?));
+        let first = before(nearest, false);
+        let covers = |symbol: &&[u8]| match size_of(symbol) {
+            _ if u16_at(symbol, 6) == 0 => false,
+            0 => address == nearest || self.section_end(symbol).is_some_and(|end| address < end),
+            size => address < address_of(symbol).saturating_add(size),
         };
-        let defined = |symbol: &&[u8]| u16_at(symbol, 6) != 0;
-        let found = candidates.iter().map(|&n| symbol(symbols, n)).filter(defined).find(reaches)?;
-        let name = self.names.of(data).get(u32_at(found, 0) as usize..)?;
-        Some(&name[..name.iter().position(|&byte| byte == 0)?])
+        let mut candidates = self.by_address.get(first..behind)?.iter().map(nth);
+        let mut found = candidates.clone().find(covers);
+        if candidates.all(|symbol| size_of(symbol) == 0) {
+            let further = self.by_address.get(first.saturating_sub(LABELS_MAX)..first)?;
+            let mut functions = further.iter().rev().map(nth).filter(|symbol| size_of(symbol) > 0);
+            found = functions.find(covers).or(found);
+        }
+        let name = self.names.of(data).get(u32_at(found?, 0) as usize..)?;
+        Some(without_version(&name[..name.iter().position(|&byte| byte == 0)?]))
     }
+
+    /// The end of a symbol's section, if symbols without a size reach so far.
+    fn section_end(&self, symbol: &[u8]) -> Option<u64> {
+        self.section_ends.get(usize::from(u16_at(symbol, 6))).copied()
+    }
+}
+
+/// A name without the version that a linker appends where the source states one: `memcpy@@GLIBC_2.14`.
+fn without_version(name: &[u8]) -> &[u8] {
+    let is_version = |at: &usize| name[*at..].starts_with(b"@@") || name[*at..].starts_with(b"@GLIBC");
+    (1..name.len()).find(is_version).map_or(name, |at| &name[..at])
 }
 
 #[cfg(test)]
@@ -233,25 +265,52 @@ mod tests {
             (7, 2, 0, 0x50, 0x10),
             (9, 3, 1, 0x44, 0x10),
             (99, 2, 1, 0x60, u64::MAX),
+            (11, 2, 1, 0x70, 0x20),
+            (9, 0, 1, 0x78, 0),
+            (13, 2, 1, 0xa0, 0x10),
         ];
-        let symbols = symbols.into_iter().flat_map(bytes_of).collect();
-        let names = Bytes::Unpacked(b"\0a\0b\0c\0d\0e\0".to_vec());
-        let table = Table::of(&[], Bytes::Unpacked(symbols), names);
-        for (address, reach, alone) in [
+        let symbols: Vec<u8> = symbols.into_iter().flat_map(bytes_of).collect();
+        let table = |section_ends: &[u64]| {
+            let names = Bytes::Unpacked(b"\0a\0b\0c\0d\0e\0f\0g@@V_1\0".to_vec());
+            let table = Table::of(&[], Bytes::Unpacked(symbols.clone()), names);
+            Table { section_ends: section_ends.into(), ..table }
+        };
+        let (all, some) = (table(&[0, 0x48]), table(&[]));
+        for (address, among_all, among_some) in [
             (0xf, None, None),
             (0x10, Some("b"), Some("b")),
             (0x2f, Some("b"), Some("b")),
             (0x30, None, None),
             (0x40, Some("c"), Some("c")),
             (0x45, Some("c"), None),
+            // In another section.
+            (0x48, None, None),
             // Not defined here, and a name outside the table.
             (0x55, None, None),
             (u64::MAX, None, None),
+            // A label within a function.
+            (0x78, Some("f"), Some("f")),
+            (0x7f, Some("f"), Some("f")),
+            (0x95, None, None),
+            // With a version.
+            (0xa1, Some("g"), Some("g")),
         ] {
-            let found =
-                |sizeless| table.find(&[], address, sizeless).map(|name| str::from_utf8(name).unwrap());
-            assert_eq!((found(true), found(false)), (reach, alone), "{address:#x}");
+            let found = [&all, &some].map(|table| table.find(&[], address));
+            let found = found.map(|name| name.map(|name| str::from_utf8(name).unwrap()));
+            assert_eq!(found, [among_all, among_some], "{address:#x}");
         }
+    }
+
+    #[test]
+    fn versions_of_symbols_are_no_part_of_their_names() {
+        let check = |name: &str, expect: &str| {
+            assert_eq!(without_version(name.as_bytes()), expect.as_bytes());
+        };
+        check("memcpy@@GLIBC_2.14", "memcpy");
+        check("memcpy@GLIBC_2.2.5", "memcpy");
+        check("julia_@time_123", "julia_@time_123");
+        check("@@", "@@");
+        check("", "");
     }
 
     #[test]
