@@ -71,7 +71,7 @@ impl DebugInfo {
             return None;
         }
         let by_id = match module.id() {
-            ModuleId::BuildId(id) => self.by_build_id(&id.to_string()),
+            ModuleId::BuildId(id) => self.by_build_id(id),
             ModuleId::Content { .. } => None,
         };
         by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?))
@@ -106,9 +106,14 @@ impl DebugInfo {
         simple && s.debug_total <= self.bytes_max
     }
 
-    fn candidate(&self, path: &Path, trusted: bool) -> Option<LocatedDebugFile> {
+    /// The file at a path; `build`: only if it says that it is of this one.
+    fn candidate(&self, path: &Path, trusted: bool, build: Option<BuildId>) -> Option<LocatedDebugFile> {
         let file = maps::open_path(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
+        if build.is_some() && facts.build_id != build {
+            tracing::warn!(path = %path.display(), "a file with debug information is of another build");
+            return None;
+        }
         let symbols_only = !self.usable(&facts, trusted);
         if symbols_only && !has_usable_symbols(&facts) {
             return None;
@@ -132,10 +137,11 @@ impl DebugInfo {
         (!sections.inflated && sections.debug_total <= self.bytes_max).then_some(file)
     }
 
-    fn by_build_id(&self, id: &str) -> Option<LocatedDebugFile> {
-        let (first, rest) = id.split_at_checked(2)?;
+    fn by_build_id(&self, id: BuildId) -> Option<LocatedDebugFile> {
+        let text = id.to_string();
+        let (first, rest) = text.split_at_checked(2)?;
         let below = format!(".build-id/{first}/{rest}.debug");
-        self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true))
+        self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true, Some(id)))
     }
 
     /// Searches the same places as debuggers: beside the module, in `.debug` beside it, and below the debug folders.
@@ -146,7 +152,7 @@ impl DebugInfo {
         let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (path, false));
         let far = self.folders.iter().map(|folder| (folder.join(below).join(name), true));
         near.into_iter().chain(far).find_map(|(path, trusted)| {
-            self.candidate(&path, trusted).filter(|found| checksum(&found.file) == Some(link.crc))
+            self.candidate(&path, trusted, None).filter(|found| checksum(&found.file) == Some(link.crc))
         })
     }
 }

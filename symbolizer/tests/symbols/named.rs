@@ -139,6 +139,21 @@ fn symbols_in_a_separate_file_name_stripped_code() {
 }
 
 #[test]
+fn a_debug_file_of_another_build_names_nothing() {
+    let build = |id: String| Program::compile(&["-g", &format!("-Wl,--build-id=0x{id}")]);
+    let (Some(program), Some(other)) = (build("ab".repeat(20)), build("cd".repeat(20))) else { return };
+    let debug = program.folder.path().join("debug");
+    // The other's file is where this program's should be.
+    split(&other, true, &debug.join(".build-id/ab"), &format!("{}.debug", "ab".repeat(19)));
+    run("strip", &[program.text()]);
+    let running = program.start();
+    let mut symbolizer = Symbolizer::new(DebugInfo { folders: vec![debug], ..DebugInfo::default() });
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
+    assert_eq!(symbolizer.name(place), Err(NoSymbol::NoSymbolTable));
+}
+
+#[test]
 fn names_outlive_the_process_and_its_file() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let running = program.start();
