@@ -27,6 +27,10 @@ pub fn demangle(symbol: &str) -> String {
 }
 
 fn rust(symbol: &str) -> Option<String> {
+    // Some systems drop the underscore: there, `RC4_INIT` would be a crate of the name `INIT`.
+    if !symbol.starts_with('_') {
+        return None;
+    }
     let name = rustc_demangle::try_demangle(symbol).ok()?;
     let mut out = BoundedText::default();
     // The alternate form leaves the hash out.
@@ -90,6 +94,7 @@ mod tests {
         check("Builtins_InterpreterEntryTrampoline", "[interpreted JavaScript]");
         check("cuLaunchKernel", "cuLaunchKernel");
         check("i", "i");
+        check("RC4_INIT", "RC4_INIT");
         check("_Znot_a_name", "_Znot_a_name");
         check("_PyEval_EvalFrameDefault", "_PyEval_EvalFrameDefault");
         check("_ZN4work4spinEl.cold", "work::spin(long) [clone .cold]");
