@@ -3,7 +3,7 @@
 //! Owns: the names of these C functions, and marking them where they are next to Python frames. Because: one Python
 //! call is up to six C calls, none of which adds anything to the Python frames around them; readers want to fold them
 //! with the evaluation loop. Does not: hide anything (views do), or mark a function of the same name that only calls
-//! native code.
+//! native code, or that is another file's.
 //!
 //! ```text
 //!  root ▸ … evaluation loop │ caller.py:f │ PyObject_Vectorcall ▸ _PyFunction_Vectorcall ▸ _PyEval_Vector ▸ evaluation loop │ m.py:g ▸ …
@@ -11,7 +11,7 @@
 //! ```
 
 use deepctx_profile::frame::{Frame, FrameKind, Origin, Role};
-use deepctx_profile::intern::FrameId;
+use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
 
 /// Functions that only pass a call on, as seen in stacks of CPython 3.8 to 3.15: into the evaluation loop, into
@@ -96,8 +96,12 @@ enum CallFrameRole {
     Other,
     /// Python, or an interpreter's internal frame: the call chain may follow on either side.
     Python,
+    /// The same, of native code in this module.
+    Interpreter(StrId),
     /// Part of the call chain: the same frame, marked as internal.
     CallChain(FrameId),
+    /// The same, if this module is the interpreter's: the name is that of a static function, and anybody's.
+    InterpretersCallChain(FrameId, StrId),
 }
 
 /// Marks the frames of CPython's call chain.
@@ -111,15 +115,26 @@ impl CpythonCalls {
     /// Records the role of a frame.
     pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
         let part = match profile.frames.get(id) {
+            Frame::Native { module, role: Role::Interpreter, .. }
+            | Frame::NativeUnnamed { module, role: Role::Interpreter, .. }
+                if module != StrId::EMPTY =>
+            {
+                CallFrameRole::Interpreter(module)
+            }
             frame if frame.is_interpreter() || frame.kind() == FrameKind::Python => CallFrameRole::Python,
             Frame::Unresolved { origin: Origin::Python, .. } => CallFrameRole::Python,
             Frame::Native { symbol, module, file, line, inlined, .. }
                 if is_call_chain(profile.strings.get(symbol)) =>
             {
                 let role = Role::Interpreter;
+                let is_reserved = is_reserved(profile.strings.get(symbol));
                 let twin = profile.frame(Frame::Native { symbol, module, file, line, inlined, role });
                 self.set(twin, CallFrameRole::Python);
-                CallFrameRole::CallChain(twin)
+                match is_reserved {
+                    // Extensions have copies of functions that are in CPython's headers.
+                    true => CallFrameRole::CallChain(twin),
+                    false => CallFrameRole::InterpretersCallChain(twin, module),
+                }
             }
             _ => return,
         };
@@ -141,12 +156,26 @@ impl CpythonCalls {
     }
 
     fn mark_after_python<'a>(&self, path: impl Iterator<Item = &'a mut FrameId>) {
-        let mut after = false;
+        let (mut after, mut interpreter) = (false, None);
         for frame in path {
-            match self.parts.get(frame.index()).copied().unwrap_or_default() {
-                CallFrameRole::Python => after = true,
-                CallFrameRole::CallChain(twin) if after => *frame = twin,
-                CallFrameRole::CallChain(_) | CallFrameRole::Other => after = false,
+            let twin = match self.parts.get(frame.index()).copied().unwrap_or_default() {
+                CallFrameRole::Python => {
+                    after = true;
+                    continue;
+                }
+                CallFrameRole::Interpreter(module) => {
+                    (after, interpreter) = (true, Some(module));
+                    continue;
+                }
+                CallFrameRole::CallChain(twin) => Some(twin),
+                CallFrameRole::InterpretersCallChain(twin, module) => {
+                    Some(twin).filter(|_| interpreter.is_none_or(|of| of == module))
+                }
+                CallFrameRole::Other => None,
+            };
+            match twin.filter(|_| after) {
+                Some(twin) => *frame = twin,
+                None => after = false,
             }
         }
     }
@@ -158,17 +187,22 @@ fn is_call_chain(symbol: &str) -> bool {
     NAMES.binary_search(&name).is_ok() || name.starts_with(TAIL_CALLED)
 }
 
+/// Whether only CPython has names like this.
+fn is_reserved(symbol: &str) -> bool {
+    ["Py", "_Py", TAIL_CALLED].iter().any(|prefix| symbol.starts_with(prefix))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepctx_profile::intern::StrId;
 
     #[test]
     fn names_are_sorted() {
         assert!(NAMES.is_sorted());
     }
 
-    /// Letters: `p` Python, `e` evaluation loop; a word is native code. Marked frames come back with a `*`.
+    /// Letters: `p` Python, `e` evaluation loop; a word is native code, `module:word` in this module. Marked frames come
+    /// back with a `*`.
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());
@@ -176,10 +210,11 @@ mod tests {
         let mut frames: Vec<FrameId> = path
             .split(' ')
             .map(|word| {
-                let text = profile.text(word);
+                let (module, word) = word.split_once(':').unwrap_or(("", word));
+                let (text, module) = (profile.text(word), profile.text(module));
                 let native = |role| Frame::Native {
                     symbol: text,
-                    module: StrId::EMPTY,
+                    module,
                     file: StrId::EMPTY,
                     line: None,
                     inlined: false,
@@ -229,6 +264,18 @@ mod tests {
             "e p _TAIL_CALL_CALL.llvm.7 PyObject_Vectorcall list_sort e p _TAIL_CALL_LOAD_FAST",
             "e p _TAIL_CALL_CALL.llvm.7* PyObject_Vectorcall* list_sort e p _TAIL_CALL_LOAD_FAST*",
         );
+    }
+
+    #[test]
+    fn functions_of_other_files_with_such_names_stay() {
+        check("py:e p py:cfunction_call ext:call_function f", "e p cfunction_call* call_function f");
+        check(
+            "py:e p ext:g ext:call_function py:_PyEval_Vector py:e p",
+            "e p g call_function _PyEval_Vector* e p",
+        );
+        check("py:e p py:call_function py:e p", "e p call_function* e p");
+        // An extension's copy of a function from CPython's headers.
+        check("py:e p ext:_PyObject_CallNoArgs py:e p", "e p _PyObject_CallNoArgs* e p");
     }
 
     #[test]
