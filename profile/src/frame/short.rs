@@ -26,6 +26,8 @@ use super::FrameKind;
 const DEPTH_MAX: usize = 16;
 /// The part of a path without a name in the source.
 const ANONYMOUS: &str = "(anonymous namespace)";
+/// First characters of a part whose name is in brackets: `{lambda()#1}`, `<impl a::B for c::D>`.
+const BRACKETS: [char; 4] = ['{', '(', '\'', '<'];
 /// Most words from a lambda's number, which stands for a type, to that type: `{lambda()#13}::operator()()
 /// const::{lambda(long`.
 const NUMBER_TO_TYPE_MAX: usize = 8;
@@ -196,8 +198,9 @@ impl<'n> Name<'n> {
     fn parse(full: &'n str) -> Self {
         let (before, rest) = if full.starts_with("[gpu] ") { full.split_at(6) } else { ("", full) };
         let (rest, behind) = rest.split_at(place_at(rest));
-        // `<T as Trait>::f` of Rust, and reasons in brackets, have no such path.
-        let parts = if rest.starts_with(['<', '[']) { Vec::new() } else { parts(rest) };
+        // `<T as Trait>::f` of Rust, reasons in brackets, and names of other languages have no such path.
+        let has_path = !rest.starts_with(['<', '[']) && !is_of_other_language(rest);
+        let parts = if has_path { parts(rest) } else { Vec::new() };
         let arguments =
             parts.iter().filter_map(|part| part.arguments).flat_map(|of| split(of, ",")).collect();
         Self { before, behind, parts, arguments, at_first: Form::Path, ..Self::whole(full) }
@@ -312,16 +315,24 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
+/// Whether a name is neither of C++ nor of Rust: `net/http.(*conn).serve` of Go, `JS:~run /srv/x.js:10:3` of JavaScript,
+/// `py::run:/srv/x.py` of CPython.
+fn is_of_other_language(name: &str) -> bool {
+    let is_alone = |end: usize| !name[..end - 1].ends_with(':') && !name[end..].starts_with(':');
+    let mut colons = Scan::of(name).filter(|(end, depth)| *depth == 0 && name[..*end].ends_with(':'));
+    name.contains(".(") || name.contains("[go.shape.") || colons.any(|(end, _)| is_alone(end))
+}
+
 /// Length of a type before a name: `void f`. A conversion operator keeps its blank: `operator unsigned long`.
 fn type_before(name: &str) -> usize {
     let end = name.find("operator").unwrap_or(name.len());
-    if name.starts_with(['{', '\'', '(']) { 0 } else { name[..end].rfind(' ').map_or(0, |blank| blank + 1) }
+    if name.starts_with(BRACKETS) { 0 } else { name[..end].rfind(' ').map_or(0, |blank| blank + 1) }
 }
 
 fn part(piece: &str) -> Part<'_> {
     // `operator()` is a name, and so are brackets at the beginning.
     let whole = piece.trim();
-    if whole.starts_with(['{', '(', '\'']) {
+    if whole.starts_with(BRACKETS) {
         return Part { name: whole, ..Part::default() };
     }
     let plain = whole.find(['<', '(']).unwrap_or(whole.len());
@@ -435,6 +446,24 @@ mod tests {
         check("at::add(at::Tensor const&) (Add.cpp:12)", "at::add (Add.cpp:12)");
         check("work::spin(long) [clone .cold]", "work::spin");
         check("gemm(float*)+0x20", "gemm+0x20");
+        check("core::num::<impl a::Display for u32>::fmt", "core::num::<impl a::Display for u32>::fmt");
+    }
+
+    #[test]
+    fn names_of_other_languages_stay_as_they_are() {
+        for name in [
+            "main.run.func1",
+            "net/http.(*conn).serve",
+            "main.Map[go.shape.struct { X int }]",
+            "main.(*List[...]).Each-fm (list.go:12)",
+            "JS:~run /srv/x.js:10:3",
+            "LazyCompile:*(anonymous) /srv/x.js:1:2",
+            "RegExp:a(b",
+            "py::outer.<locals>.inner:/srv/my app.py",
+            "py::<module>:/srv/x.py",
+        ] {
+            check(name, name);
+        }
     }
 
     #[test]
