@@ -203,7 +203,7 @@ impl NativeSymbolizer {
             missing.dedup();
             let mut found = self.resolve(modules, module, &missing);
             let is_awaited = self.is_awaited(module);
-            self.explain(module, &mut found);
+            self.explain(modules, module, &mut found);
             let lasting = |named: &SymbolResult| !is_awaited && !is_for_now(named);
             for (address, named) in missing.iter().zip(&found).filter(|(_, named)| lasting(named)) {
                 self.names.insert((module, Svma(*address)), named.clone());
@@ -224,15 +224,20 @@ impl NativeSymbolizer {
     }
 
     /// Replaces the reason of missing names by the outcome of asking servers, if they were asked.
-    fn explain(&self, module: ModuleHandle, found: &mut [SymbolResult]) {
+    fn explain(&self, modules: &Modules, module: ModuleHandle, found: &mut [SymbolResult]) {
         let reason = match self.loaded.get(&module) {
             Some(Ok(OpenModule { served: DebuginfodState::Awaited(_), .. })) => NoSymbol::DebuginfodPending,
             Some(Ok(OpenModule { served: DebuginfodState::Missing(reason), .. })) => *reason,
             _ => return,
         };
-        let is_stripped =
-            |named: &SymbolResult| matches!(named, Err(NoSymbol::NoSymbolTable | NoSymbol::NotCovered));
-        found.iter_mut().filter(|named| is_stripped(named)).for_each(|named| *named = Err(reason));
+        // What a file with all of its symbols has no name for, such as a PLT, has none on a server either.
+        let is_stripped = modules.get(module).is_none_or(|of| !of.facts().sections.symtab);
+        let lacks_symbols = |named: &SymbolResult| match named {
+            Err(NoSymbol::NoSymbolTable) => true,
+            Err(NoSymbol::NotCovered) => is_stripped,
+            _ => false,
+        };
+        found.iter_mut().filter(|named| lacks_symbols(named)).for_each(|named| *named = Err(reason));
     }
 
     /// Beginnings of the functions around addresses of one module, as far as its call frame information has them. For
@@ -502,4 +507,30 @@ fn frames(functions: &[symbols::Function], strings: &mut Strings) -> Arc<[Frame]
         inlined: n > 0,
     };
     functions.iter().enumerate().map(frame).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_address_space::maps::{self, LineFilter};
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_all_its_symbols_needs_no_server() {
+        let pid = std::process::id();
+        let maps = maps::read(pid, LineFilter::Executable).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let own = maps.mappings.iter().find(|mapping| mapping.path() == program).unwrap();
+        let mut modules = Modules::new();
+        let (module, _) = modules.open_mapping(pid, own).unwrap();
+        let mut native = NativeSymbolizer::new(DebugInfo { bytes_max: 0, ..DebugInfo::default() });
+        let mut check = |native: &mut NativeSymbolizer, address| {
+            let found = native.symbolize(&mut modules, module, &[Svma(address)]);
+            assert_eq!(found, [Err(NoSymbol::NotCovered)]);
+        };
+        check(&mut native, u64::MAX);
+        let Some(Ok(files)) = native.loaded.get_mut(&module) else { panic!("its symbols were read") };
+        files.served = DebuginfodState::Missing(NoSymbol::DebuginfodNotFound);
+        check(&mut native, u64::MAX - 1);
+    }
 }
