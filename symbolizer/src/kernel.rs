@@ -20,6 +20,8 @@ const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 const REREAD_INTERVAL_NS: u64 = 10_000_000_000;
 /// Calls of [`Kernel::trim`] after which the table of a kernel is dropped: 5 to 15 MiB.
 const IDLE_TRIMS: u64 = 60;
+/// What kallsyms states as the module of BPF programs.
+const BPF: &str = "bpf";
 /// Start of the upper half of the address space, which the kernel uses.
 const KERNEL_HALF: u64 = 1 << 63;
 
@@ -122,14 +124,29 @@ impl Kallsyms {
         if self.hidden {
             return Err(NoSymbol::KernelRestricted);
         }
-        let at = self.entries.partition_point(|e| e.start <= address.0);
-        let entry = self.entries[..at].last().filter(|e| address.0 - e.start < FUNCTION_BYTES_MAX);
-        let entry = entry.ok_or(NoSymbol::KernelNotCovered)?;
+        let (entry, _) = self.entry(address).ok_or(NoSymbol::KernelNotCovered)?;
         let name = entry.name as usize..entry.name as usize + usize::from(entry.name_length);
         Ok(KernelSymbol {
             name: self.names.get(name).ok_or(NoSymbol::KernelNotCovered)?,
             module: self.modules.get(usize::from(entry.module)).map_or("", |m| m),
             start: KernelAddr(entry.start),
+        })
+    }
+
+    /// The last entry at or before an address, if it may reach it, and the one behind that.
+    fn entry(&self, address: KernelAddr) -> Option<(&Entry, Option<&Entry>)> {
+        let at = self.entries.partition_point(|e| e.start <= address.0);
+        let entry = self.entries[..at].last().filter(|e| address.0 - e.start < FUNCTION_BYTES_MAX)?;
+        Some((entry, self.entries.get(at)))
+    }
+
+    /// Whether an address is covered, and stays so: not by the last symbol of a module, behind which another may have
+    /// been loaded since, nor by a BPF program, which may have been replaced.
+    fn covers_for_good(&self, address: KernelAddr) -> bool {
+        self.entry(address).is_some_and(|(entry, next)| {
+            let is_of_bpf = self.modules.get(usize::from(entry.module)).is_some_and(|of| &**of == BPF);
+            let is_last = next.is_none_or(|next| next.module != entry.module);
+            entry.module == 0 || !is_of_bpf && !is_last
         })
     }
 
@@ -214,14 +231,14 @@ impl Kernel {
         }
     }
 
-    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered and the table is
-    /// older than ten seconds by that clock, the table is read again.
+    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered, or not for good,
+    /// and the table is older than ten seconds by that clock, the table is read again.
     ///
     /// # Errors
     /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].
     pub(crate) fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
         self.idle_trims = 0;
-        let covered = matches!(&self.table, Some(Ok(table)) if table.lookup(address).is_ok());
+        let covered = matches!(&self.table, Some(Ok(table)) if table.covers_for_good(address));
         let old = time_ns.saturating_sub(self.read_at_ns) >= REREAD_INTERVAL_NS;
         if self.table.is_none() || (!covered && old) {
             let prefetched = self.prefetch.take().and_then(|thread| thread.join().ok());
@@ -313,6 +330,23 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
         check(0xffff_ffff_9000_0000, Err(NoSymbol::KernelNotCovered));
         check(0xffff_ffff_8000_0000, Err(NoSymbol::KernelNotCovered));
         check(0x1000, Err(NoSymbol::KernelNotCovered));
+    }
+
+    #[test]
+    fn names_of_modules_and_bpf_programs_are_not_for_good() {
+        let check = |address: u64, expect: u64| {
+            let table = Some(Ok(Kallsyms::parse(TEXT.as_bytes())));
+            let mut kernel = Kernel { table, ..Kernel::default() };
+            for time_ns in [0, REREAD_INTERVAL_NS - 1, REREAD_INTERVAL_NS] {
+                // The names of this machine, if the table was read again.
+                let _ = kernel.lookup(KernelAddr(address), time_ns);
+            }
+            assert_eq!(kernel.reads(), expect, "{address:#x}");
+        };
+        check(0xffff_ffff_8100_0210, 0);
+        check(0xffff_ffff_c010_0010, 1);
+        check(0xffff_ffff_c020_0001, 1);
+        check(0xffff_ffff_9000_0000, 1);
     }
 
     #[test]
