@@ -150,6 +150,11 @@ impl Symbolizer {
     /// `child` was forked from `parent`.
     pub fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
         self.now_ns = self.now_ns.max(time_ns);
+        if self.spaces.is_known(child) && !self.spaces.is_alive(child) {
+            // What is known is of an earlier process with this number.
+            self.forget_generated(child);
+            self.defective.remove(&child);
+        }
         self.spaces.fork(parent, child, time_ns);
         self.jit.fork(parent, child);
     }
@@ -498,6 +503,20 @@ fn owner(modules: &mut Modules, pid: u32, mapping: &Mapping) -> Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jit::LocatedFunction;
+
+    #[test]
+    fn a_forked_process_has_no_names_of_an_earlier_namesake() {
+        let mut symbolizer = Symbolizer::new(DebugInfo::default());
+        let (parent, pid) = (u32::MAX - 1, u32::MAX);
+        symbolizer.update_space(pid, 1, AddressSpace::default());
+        let earlier = LocatedFunction { address: 0x1000, size: 16, name: "earlier".into(), key: 1 };
+        assert!(symbolizer.jit.add_located(pid, earlier).is_some());
+        symbolizer.exit(pid, 2);
+        assert!(symbolizer.jit.lookup(pid, 2, Avma(0x1008)).is_ok(), "late samples");
+        symbolizer.fork(parent, pid, 3);
+        assert_eq!(symbolizer.jit.lookup(pid, 4, Avma(0x1008)), Err(NoSymbol::JitWithoutMap));
+    }
 
     #[test]
     fn a_defect_costs_one_process_its_generated_code() {
