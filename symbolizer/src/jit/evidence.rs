@@ -45,6 +45,8 @@ pub(super) enum Evidence {
     Refuted,
     /// The file does not contain its code, or not enough of it.
     Unknown,
+    /// The memory there did not answer, or the process is gone.
+    Unread,
 }
 
 /// The functions of an object file of a process, each compared with its memory.
@@ -78,6 +80,7 @@ fn fixed_code(object: &[u8], function: &ObjectFunction<'_>) -> Option<FixedCode>
 fn compare(code: &FixedCode, address: u64, memory: &dyn TargetMemory) -> Evidence {
     match memory.read_vec(address, code.len()) {
         Ok(bytes) if code.matches(&bytes) => Evidence::Confirmed,
+        Err(error) if error.is_silence() || error == ReadError::Gone => Evidence::Unread,
         Ok(_) | Err(_) => Evidence::Refuted,
     }
 }
@@ -104,5 +107,27 @@ mod tests {
         let mut other = code;
         other[3] ^= 1;
         check(other, Evidence::Refuted);
+    }
+
+    /// Memory of which each read ends like this.
+    struct FailingMemory(ReadError);
+
+    impl TargetMemory for FailingMemory {
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), ReadError> {
+            Err(self.0)
+        }
+    }
+
+    #[test]
+    fn memory_that_does_not_answer_refutes_nothing() {
+        for (error, expect) in [
+            (ReadError::NoAnswer, Evidence::Unread),
+            (ReadError::Gone, Evidence::Unread),
+            (ReadError::Unmapped, Evidence::Refuted),
+            (ReadError::UserFile, Evidence::Refuted),
+        ] {
+            let found = functions(OBJECT, &FailingMemory(error));
+            assert!(matches!(found[..], [(_, evidence)] if evidence == expect), "{error:?}");
+        }
     }
 }

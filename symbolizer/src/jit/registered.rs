@@ -37,6 +37,11 @@ impl Jit {
             changes.new.iter().map(|(file, object)| (*file, evidence::functions(object, memory))).collect();
         self.drop_objects(process, &changes.gone);
         for (file, functions) in functions {
+            if functions.iter().any(|(_, evidence)| *evidence == Evidence::Unread) {
+                // Whether they are there is seen when the list is read the next time.
+                process.descriptors.forget(file);
+                continue;
+            }
             for (function, evidence) in functions {
                 self.add_registered(process, file, function, evidence);
             }
