@@ -156,7 +156,7 @@ impl Symbolizer {
             self.defective.remove(&child);
         }
         self.spaces.fork(parent, child, time_ns);
-        self.jit.fork(parent, child);
+        self.jit.fork(parent, child, time_ns);
     }
 
     /// The process started a new program. Until the next [`Self::refresh`] nothing is known about it.

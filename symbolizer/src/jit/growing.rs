@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_read_to_its_end_names_nothing() {
+    fn a_file_not_read_to_its_end_names_nothing() {
         check(b"2000 10 second\n", FILE_BYTES_MAX, Some("first"));
         check(b"1000 10 second\n1000 1", FILE_BYTES_MAX, Some("second"));
         // Behind a line without an end, or beyond the bound, there may be another name of this code.

@@ -122,6 +122,8 @@ struct Process {
     is_renamed: bool,
     /// When the latest code that replaced other code was generated; later than samples that are yet to be named.
     renamed_ns: u64,
+    /// When the latest code was generated.
+    latest_ns: u64,
     /// Its sources were not read, because reading the user's sources took too long.
     is_late: bool,
     read_at: Option<ReadTime>,
@@ -258,18 +260,23 @@ impl Jit {
         }
     }
 
-    /// The child has the generated code of the parent, and will write its own files.
-    pub fn fork(&mut self, parent: u32, child: u32) {
+    /// The child has the generated code of the parent at that time, and will write its own files.
+    pub fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
         let Some(process) = self.processes.get(&parent).filter(|process| !process.table.is_empty()) else {
             return;
         };
+        let mut table = Arc::clone(&process.table);
+        // A jitdump is ahead of the events: what the parent has generated since is not in the child.
+        if process.latest_ns > time_ns {
+            Arc::make_mut(&mut table).retain(|since_ns, _| since_ns <= time_ns);
+        }
         let forked = Process {
-            table: Arc::clone(&process.table),
+            ranges: table.len(),
+            table,
             registered: process.registered.clone(),
             objects: process.objects.clone(),
             descriptors: process.descriptors.clone(),
             user: process.user,
-            ranges: process.table.len(),
             used_at_ns: process.used_at_ns,
             ..Process::default()
         };
@@ -446,6 +453,7 @@ impl Jit {
         time_ns: u64,
         symbol: JitSymbol,
     ) -> bool {
+        process.latest_ns = process.latest_ns.max(time_ns);
         let table = Arc::make_mut(&mut process.table);
         let ended = table.clear(begin, size);
         if table.has_replaced_other(ended, symbol) {

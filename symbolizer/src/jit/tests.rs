@@ -193,6 +193,19 @@ fn new_code_ends_the_name_of_the_code_before() {
 }
 
 #[test]
+fn a_forked_process_has_only_code_from_before() {
+    let mut jit = Jit::new();
+    let mut process = Process { user: Some(1000), ..Process::default() };
+    jit.add(&mut process, 10, 0x1000, 16, "before");
+    jit.add(&mut process, 30, 0x2000, 16, "after");
+    jit.processes.insert(7, process);
+    jit.fork(7, 8, 20);
+    let has = |pid: u32| [0x1000, 0x2000].map(|at| jit.processes[&pid].table.lookup(at, 40).is_some());
+    assert_eq!((has(7), has(8)), ([true, true], [true, false]));
+    assert_eq!(jit.processes[&8].ranges, 1);
+}
+
+#[test]
 fn unknown_code_that_moved_ends_the_name_there() {
     let mut jit = Jit::new();
     let mut process = Process::default();
