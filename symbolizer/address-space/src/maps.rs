@@ -10,9 +10,11 @@ use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use rustix::fs::{major, minor};
 
 use crate::address::{Avma, FileOffset};
 pub use crate::device_number::DeviceNumber;
@@ -362,9 +364,20 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
         Err(reason) => return Err(reason),
     }
     match mapping.backing {
-        Backing::File => open_below_root(pid, mapping.path()),
+        Backing::File => {
+            let file = open_below_root(pid, mapping.path())?;
+            if leads_elsewhere(&file, mapping) { Err(NoSymbol::ModuleMissing) } else { Ok(file) }
+        }
         _ => Err(NoSymbol::ModuleDeleted),
     }
+}
+
+/// Whether the path of a mapping leads to another file by now. Some file systems (btrfs, overlayfs) state another device
+/// for a file than for its mappings: then nothing is known.
+fn leads_elsewhere(file: &File, mapping: &Mapping) -> bool {
+    let Ok(facts) = file.metadata() else { return false };
+    let device = DeviceNumber { major: major(facts.dev()), minor: minor(facts.dev()) };
+    device == mapping.device && facts.ino() != mapping.inode
 }
 
 /// Metadata of the file of a mapping, through its link. Never asks a user's FUSE server.
@@ -565,6 +578,24 @@ mod tests {
         assert_eq!(super::vdso(vdso).unwrap()[..4], *b"\x7fELF");
         let other = Mapping { end: Avma(vdso.end.0 + 4096), ..vdso.clone() };
         assert_eq!(super::vdso(&other), Err(NoSymbol::SpecialMapping));
+    }
+
+    #[test]
+    fn a_path_that_leads_to_another_file_is_not_opened() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let facts = file.as_file().metadata().unwrap();
+        let check = |major: u32, inode: u64, expect: Result<(), NoSymbol>| {
+            let device = format!("{major:x}:{:x}", minor(facts.dev()));
+            // Nothing is mapped at this address, so the path is all there is.
+            let line = format!("1000-2000 r-xp 00000000 {device} {inode} {}\n", file.path().display());
+            let maps = parse(line.as_bytes(), LineFilter::All);
+            assert_eq!(open(std::process::id(), &maps.mappings[0]).map(drop), expect, "{line}");
+        };
+        let own = major(facts.dev());
+        check(own, facts.ino(), Ok(()));
+        check(own, facts.ino() + 1, Err(NoSymbol::ModuleMissing));
+        // Of another device than the file, as btrfs has them.
+        check(own + 1, facts.ino() + 1, Ok(()));
     }
 
     #[test]

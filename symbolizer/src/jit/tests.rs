@@ -452,7 +452,7 @@ fn a_dump_that_another_process_opened_names_nothing() {
         let mut dump = dump_header(0);
         dump[20..24].copy_from_slice(&owner.to_ne_bytes());
         std::fs::write(&path, [dump, load(10, 0x1000, 16, 1, "f", b"")].concat()).unwrap();
-        let line = format!("1000-2000 r--p 00000000 08:02 77 {}\n", path.display());
+        let line = format!("1000-2000 r--p 00000000 00:00 77 {}\n", path.display());
         maps::parse(line.as_bytes(), maps::LineFilter::Executable).jitdumps.remove(0)
     };
     // A child that was forked still maps the dump of its parent, which goes on without it.
