@@ -35,6 +35,11 @@ impl Function {
     pub(super) fn named(symbol: &str) -> Self {
         Self { name: deepctx_names::demangle(symbol), file: None, line: 0 }
     }
+
+    /// A stub that jumps to the function with this symbol, in another file.
+    pub(super) fn stub_of(symbol: &str) -> Self {
+        Self { name: format!("[plt] {}", deepctx_names::demangle(symbol)), file: None, line: 0 }
+    }
 }
 
 /// Debug information of one file.

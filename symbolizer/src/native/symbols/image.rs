@@ -19,6 +19,7 @@ use object::elf::{FileHeader64, SectionHeader64};
 use object::read::elf::{ElfFile, SectionHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
+use super::plt::Stubs;
 use super::runtime_names::{RuntimeNames, file_range};
 
 /// Bytes of a symbol in a file.
@@ -36,6 +37,7 @@ pub(super) type Elf<'d> = ElfFile<'d, FileHeader64<LittleEndian>>;
 pub(super) struct Image {
     map: Mmap,
     tables: OnceCell<Tables>,
+    stubs: OnceCell<Stubs>,
 }
 
 /// The static and dynamic symbols of a file, and a replacement for the static ones.
@@ -70,7 +72,7 @@ impl Image {
         // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and
         // `catch_faults` turns missing pages into an error.
         let map = unsafe { Mmap::map(file) }.map_err(|error| NoSymbol::from_io(&error))?;
-        Ok(Self { map, tables: OnceCell::new() })
+        Ok(Self { map, tables: OnceCell::new(), stubs: OnceCell::new() })
     }
 
     /// All of its bytes.
@@ -96,6 +98,19 @@ impl Image {
             }
             None => Err(NoSymbol::NotCovered),
         }
+    }
+
+    /// The name of the function to which the PLT's stub at an address jumps, as in the file.
+    pub(super) fn called_by_stub(&self, address: u64) -> Option<&[u8]> {
+        let bytes = self.bytes();
+        let stubs = self.stubs.get_or_init(|| {
+            let elf = self.elf();
+            elf.map_or_else(Stubs::default, |elf| Stubs::of(&elf, bytes))
+        });
+        let number = stubs.find(address)?;
+        let dynamic = &self.tables.get_or_init(|| Tables::of(bytes)).dynamic;
+        let name = dynamic.name(bytes, symbol(dynamic.symbols.of(bytes), number))?;
+        (!name.is_empty()).then_some(name)
     }
 
     /// Releases the pages that were read; they are read again when needed.
@@ -224,7 +239,12 @@ impl Table {
             let mut functions = further.iter().rev().map(nth).filter(|symbol| size_of(symbol) > 0);
             found = functions.find(covers).or(found);
         }
-        let name = self.names.of(data).get(u32_at(found?, 0) as usize..)?;
+        self.name(data, found?)
+    }
+
+    /// The name of a symbol of this table.
+    fn name<'d>(&'d self, data: &'d [u8], symbol: &[u8]) -> Option<&'d [u8]> {
+        let name = self.names.of(data).get(u32_at(symbol, 0) as usize..)?;
         Some(without_version(&name[..name.iter().position(|&byte| byte == 0)?]))
     }
 

@@ -20,6 +20,7 @@ mod debug;
 mod function_start;
 mod image;
 mod nesting;
+mod plt;
 mod runtime_names;
 mod serve;
 mod slow;

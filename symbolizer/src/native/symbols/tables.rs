@@ -194,7 +194,13 @@ impl LoadedTable {
         // A symbol table may cover what debug information does not (or cannot, if it is corrupt): first that of the
         // file that was not stripped.
         let separate = self.separate.as_ref().and_then(|separate| separate.symbol(address).ok());
-        match separate.map_or_else(|| self.own.symbol(address), Ok) {
+        let found = separate.map_or_else(|| self.own.symbol(address), Ok);
+        if found.is_err()
+            && let Some(called) = self.own.called_by_stub(address)
+        {
+            return Ok(vec![Function::stub_of(&String::from_utf8_lossy(called))]);
+        }
+        match found {
             Ok(name) => Ok(vec![Function::named(&String::from_utf8_lossy(name))]),
             // The file with debug information has all symbols: the lack of a table in the stripped file adds nothing.
             Err(NoSymbol::NoSymbolTable) if self.debug.is_some() || self.separate.is_some() => {
