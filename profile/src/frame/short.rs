@@ -316,11 +316,11 @@ fn parts(text: &str) -> Vec<Part<'_>> {
 }
 
 /// Whether a name is neither of C++ nor of Rust: `net/http.(*conn).serve` of Go, `JS:~run /srv/x.js:10:3` of JavaScript,
-/// `py::run:/srv/x.py` of CPython.
+/// `py::run:/srv/x.py` of CPython, `app.outer.<locals>.hot` of numba.
 fn is_of_other_language(name: &str) -> bool {
     let is_alone = |end: usize| !name[..end - 1].ends_with(':') && !name[end..].starts_with(':');
     let mut colons = Scan::of(name).filter(|(end, depth)| *depth == 0 && name[..*end].ends_with(':'));
-    name.contains(".(") || name.contains("[go.shape.") || colons.any(|(end, _)| is_alone(end))
+    [".(", ".<", "[go.shape."].iter().any(|part| name.contains(part)) || colons.any(|(end, _)| is_alone(end))
 }
 
 /// Length of a type before a name: `void f`. A conversion operator keeps its blank: `operator unsigned long`.
@@ -461,6 +461,7 @@ mod tests {
             "RegExp:a(b",
             "py::outer.<locals>.inner:/srv/my app.py",
             "py::<module>:/srv/x.py",
+            "__main__.outer.<locals>.hot",
         ] {
             check(name, name);
         }
