@@ -282,7 +282,7 @@ impl Symbolizer {
         found.or_else(|reason| {
             let settings = || settings(pid, time_ns, spaces, modules);
             let located = compiled.cached_function(pid, time_ns, mapping, address.0, settings);
-            located.and_then(|located| jit.add_located(pid, located)).ok_or(reason)
+            located.and_then(|located| jit.add_located(pid, time_ns, located)).ok_or(reason)
         })
     }
 
@@ -510,8 +510,8 @@ mod tests {
         let mut symbolizer = Symbolizer::new(DebugInfo::default());
         let (parent, pid) = (u32::MAX - 1, u32::MAX);
         symbolizer.update_space(pid, 1, AddressSpace::default());
-        let earlier = LocatedFunction { address: 0x1000, size: 16, name: "earlier".into(), key: 1 };
-        assert!(symbolizer.jit.add_located(pid, earlier).is_some());
+        let earlier = LocatedFunction { address: 0x1000, size: 16, name: "earlier".into(), key: 1, hash: 0 };
+        assert!(symbolizer.jit.add_located(pid, 1, earlier).is_some());
         symbolizer.exit(pid, 2);
         assert!(symbolizer.jit.lookup(pid, 2, Avma(0x1008)).is_ok(), "late samples");
         symbolizer.fork(parent, pid, 3);

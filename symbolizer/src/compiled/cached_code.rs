@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::jit::LocatedFunction;
 use crate::jit::fixed_code::FixedCode;
-use crate::jit::gdb::{ObjectFunction, object_functions};
+use crate::jit::gdb::{ObjectFunction, bytes_hash, object_functions};
 use crate::memory::TargetMemory;
 
 /// Page size to which the loader aligns sections; larger pages are aligned to it too.
@@ -120,7 +120,8 @@ impl CachedCode {
                     && function.code.matches(found)
                 {
                     let (name, key) = (function.name(), function.key);
-                    return Some(LocatedFunction { address: from, size, name, key });
+                    let hash = bytes_hash(found.get(..function.code.len())?);
+                    return Some(LocatedFunction { address: from, size, name, key, hash });
                 }
             }
             page = page.checked_sub(PAGE)?;

@@ -205,6 +205,11 @@ fn hash(name: &[u8], code: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Hash of bytes, to notice that others are in their place.
+pub(crate) fn bytes_hash(bytes: &[u8]) -> u64 {
+    hash(b"", bytes)
+}
+
 /// An entry of a list: where it is, and which bytes are its object file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ObjectFile {
@@ -310,7 +315,7 @@ impl Descriptors {
         let Some(known) = self.known.get_mut(&file) else { return Ok(None) };
         known.checked_at = now;
         match file.read(memory) {
-            Ok(object) => Ok(Some(object).filter(|object| known.content == Some(hash(b"", object)))),
+            Ok(object) => Ok(Some(object).filter(|object| known.content == Some(bytes_hash(object)))),
             Err(ReadError::Unmapped) => Ok(None),
             Err(error) => Err(error),
         }
@@ -368,7 +373,7 @@ fn read_list(
             Err(error) if error.is_silence() => return Ok(None),
             object => object.ok(),
         };
-        let content = object.as_ref().map(|object| hash(b"", object));
+        let content = object.as_ref().map(|object| bytes_hash(object));
         known.insert(file, ReadObject { descriptor, content, checked_at: now });
         changes.new.extend(object.map(|object| (file, object)));
     }

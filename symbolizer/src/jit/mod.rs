@@ -9,6 +9,7 @@ mod evidence;
 pub(crate) mod fixed_code;
 pub(crate) mod gdb;
 mod growing;
+mod located;
 mod names;
 mod perf_map;
 mod read_time;
@@ -30,6 +31,7 @@ use evidence::RefutedRanges;
 use gdb::ObjectFile;
 pub use gdb::{Function, functions};
 use growing::GrowingFile;
+use located::LocatedCode;
 use names::{NameSource, Names};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use read_time::ReadTime;
@@ -77,6 +79,8 @@ pub(crate) struct LocatedFunction {
     pub(crate) name: String,
     /// Key in the cache's table of functions; stays the same when the cache is read again.
     pub(crate) key: u64,
+    /// [`gdb::bytes_hash`] of what is in memory.
+    pub(crate) hash: u64,
 }
 
 /// Counters of [`Jit`].
@@ -108,9 +112,11 @@ struct Process {
     registered: Vec<JitSymbol>,
     /// The object files of those that are still registered.
     objects: FxHashMap<JitSymbol, ObjectFile>,
+    /// Functions that were located by their bytes.
+    located: FxHashMap<JitSymbol, LocatedCode>,
     /// Registered ranges that contain no such function.
     refuted: RefutedRanges,
-    /// Opened with the first descriptor.
+    /// Opened when code is first compared with it.
     memory: Option<ProcessMemory>,
     /// The user that started it; `None` until it is first read.
     user: Option<u32>,
@@ -211,13 +217,20 @@ impl Jit {
     }
 
     /// Adds a function of a compilation cache that was located by its bytes.
-    pub(crate) fn add_located(&mut self, pid: u32, located: LocatedFunction) -> Option<JitSymbol> {
-        let LocatedFunction { address, size, name, key } = located;
+    pub(crate) fn add_located(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        located: LocatedFunction,
+    ) -> Option<JitSymbol> {
+        let code = LocatedCode::of(&located, ReadTime::now(time_ns));
+        let LocatedFunction { address, size, name, key, .. } = located;
         self.counters.entries += 1;
         let mut process = self.take_process(pid);
         let symbol = self.names.add(process.user(), name.into(), NameSource::Cached { key });
         if let Some(symbol) = symbol {
             self.insert(&mut process, address, size, 0, symbol);
+            process.located.insert(symbol, code);
         }
         self.processes.insert(pid, process);
         symbol
@@ -275,6 +288,7 @@ impl Jit {
             table,
             registered: process.registered.clone(),
             objects: process.objects.clone(),
+            located: process.located.clone(),
             descriptors: process.descriptors.clone(),
             user: process.user,
             used_at_ns: process.used_at_ns,
@@ -355,6 +369,7 @@ impl Jit {
         if !process.is_late {
             let began = thread_cpu_time();
             self.check_registered(&mut process, now, address);
+            self.check_located_at(pid, &mut process, now, address);
             self.read_sources(pid, now, &mut process);
             // Waiting for memory of the process is charged by its reader.
             self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
@@ -367,7 +382,8 @@ impl Jit {
     pub(crate) fn recheck(&mut self, pid: u32, time_ns: u64) -> bool {
         // Children that were forked have their parent's list, which is not read before a sample needs it.
         let is_read = |process: &Process| {
-            process.perf_map.is_some() || process.dump.is_some() || process.memory.is_some()
+            let is_file_open = process.perf_map.is_some() || process.dump.is_some();
+            is_file_open || process.memory.is_some() || !process.located.is_empty()
         };
         if !self.processes.get(&pid).is_some_and(is_read) {
             return false;
@@ -377,6 +393,7 @@ impl Jit {
         if self.accounts.allows(user, Instant::now()) {
             let began = thread_cpu_time();
             self.check_due_objects(&mut process, now);
+            self.check_due_located(pid, &mut process, now);
             self.read_sources(pid, now, &mut process);
             self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
         }
@@ -502,9 +519,15 @@ impl Process {
         self.perf_map.as_ref().is_some_and(|map| !map.is_leftover())
     }
 
-    /// Whether a name is of an object file that was not compared with memory of late.
+    /// Whether a name is of code that was not compared with memory of late.
     fn is_doubtful(&self, symbol: JitSymbol, now: ReadTime) -> bool {
-        self.objects.get(&symbol).is_some_and(|file| self.descriptors.is_due(*file, now))
+        let is_registered_due =
+            self.objects.get(&symbol).is_some_and(|file| self.descriptors.is_due(*file, now));
+        is_registered_due || self.is_located_due(symbol, now)
+    }
+
+    fn is_located_due(&self, symbol: JitSymbol, now: ReadTime) -> bool {
+        self.located.get(&symbol).is_some_and(|code| code.is_due(now))
     }
 
     fn user(&self) -> u32 {

@@ -525,6 +525,28 @@ fn a_function_that_was_unregistered_or_overwritten_loses_its_name() {
     assert!(process.objects.is_empty() && process.ranges == 0, "its room is free");
 }
 
+#[test]
+fn a_located_function_that_was_overwritten_loses_its_name() {
+    let _alone = MAP.lock();
+    let pid = std::process::id();
+    let mut code = vec![0x90_u8; 64];
+    let address = code.as_ptr() as u64;
+    let (name, hash) = ("located".to_owned(), gdb::bytes_hash(&code));
+    let mut jit = Jit::new();
+    let located = LocatedFunction { address, size: 64, name, key: 1, hash };
+    assert!(jit.add_located(pid, 0, located).is_some());
+    let named = |jit: &mut Jit, second: u64| {
+        let found = jit.lookup(pid, second * SECOND_NS, Avma(address + 4));
+        found.map(|symbol| jit.name(symbol).unwrap().to_owned())
+    };
+    assert_eq!(named(&mut jit, 10), Ok("located".into()));
+    assert!(!jit.recheck(pid, 20 * SECOND_NS));
+    std::hint::black_box(&mut code)[8] ^= 1;
+    assert_eq!(named(&mut jit, 30), Err(NoSymbol::JitWithoutMap));
+    assert!(jit.recheck(pid, 30 * SECOND_NS), "names given before are out of date");
+    assert!(jit.processes[&pid].located.is_empty() && jit.processes[&pid].ranges == 0);
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_parsed_as_a_perf_map(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
