@@ -224,30 +224,27 @@ impl Jit {
         if is_lost || is_too_long {
             process.has_left_out |= is_too_long;
             growing.end();
-            self.forget_files(process);
+            // The rest may name other code at the same addresses.
+            self.forget_file(process, growing.header.is_some_and(|header| header.monotonic));
         }
         Ok(())
     }
 
-    /// Drops the names from files whose rest is not read: it may name other code at the same addresses.
-    fn forget_files(&mut self, process: &mut Process) {
-        let names = &self.names;
-        let is_of_file =
-            |symbol| names.get(symbol).is_some_and(|entry| matches!(entry.source, NameSource::File));
-        let dropped = Arc::make_mut(&mut process.table).retain(|_, symbol| !is_of_file(symbol));
-        self.release_ranges(process, dropped);
+    /// Drops the names from a perf map.
+    fn forget_perf_map(&mut self, process: &mut Process) {
+        self.forget_file(process, false);
     }
 
-    /// Drops the names from a perf map. It has no times, unlike a jitdump; registered and cached functions have their
-    /// own names.
-    fn forget_perf_map(&mut self, process: &mut Process) {
+    /// Drops the names from a file. A perf map has no times, unlike a jitdump; registered and cached functions have
+    /// their own names.
+    fn forget_file(&mut self, process: &mut Process, has_times: bool) {
         let names = &self.names;
-        let is_of_map = |since_ns, symbol: JitSymbol| {
+        let is_of_file = |since_ns, symbol: JitSymbol| {
             let source = names.get(symbol).map(|entry| entry.source);
-            since_ns == 0 && matches!(source, Some(NameSource::File))
+            (since_ns != 0) == has_times && matches!(source, Some(NameSource::File))
         };
         let dropped =
-            Arc::make_mut(&mut process.table).retain(|since_ns, symbol| !is_of_map(since_ns, symbol));
+            Arc::make_mut(&mut process.table).retain(|since_ns, symbol| !is_of_file(since_ns, symbol));
         self.release_ranges(process, dropped);
     }
 

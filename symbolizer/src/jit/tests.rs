@@ -430,11 +430,11 @@ fn names_of_a_dump_are_reported_when_samples_reach_them() {
 fn a_dump_that_was_closed_keeps_its_names() {
     let check = |last: &[u8], expect: Option<&str>| {
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&[load(0, 0x1000, 16, 1, "f", b"").as_slice(), last].concat()).unwrap();
+        file.write_all(&[load(5, 0x1000, 16, 1, "f", b"").as_slice(), last].concat()).unwrap();
         let mut growing = GrowingFile::dump(file, DumpHeader { size: 0, monotonic: true, pid: 1 });
         let (mut jit, mut process) = (Jit::new(), Process::default());
         jit.read_growth(&mut growing, &mut process).unwrap();
-        let found = process.table.lookup(0x1000, 0);
+        let found = process.table.lookup(0x1000, 9);
         assert_eq!(found.and_then(|symbol| jit.name(symbol)), expect);
     };
     check(&record(3, 5, b""), Some("f"));
