@@ -37,11 +37,7 @@ fn the_path_determines_what_backs_a_mapping() {
         Backing::Special,
         "[vsyscall]",
     );
-    check(
-        "7f0000000000-7f0000001000 r-xp 00000000 00:00 0    [anon:v8]",
-        Backing::Anonymous,
-        "[anon:v8]",
-    );
+    check("7f0000000000-7f0000001000 r-xp 00000000 00:00 0    [anon:v8]", Backing::Anonymous, "[anon:v8]");
     check(
         "7f0000000000-7f0000001000 rwxs 00000000 00:01 44   /dev/zero (deleted)",
         Backing::Anonymous,
@@ -61,8 +57,7 @@ fn the_path_determines_what_backs_a_mapping() {
 
 #[test]
 fn all_fields_of_a_line_are_parsed() {
-    let maps =
-        parse(b"7f1000-7f3000 r-xp 0001f000 fd:1a 18446744073709551615 /a", LineFilter::Executable);
+    let maps = parse(b"7f1000-7f3000 r-xp 0001f000 fd:1a 18446744073709551615 /a", LineFilter::Executable);
     let expected = Mapping {
         begin: Avma(0x7f1000),
         end: Avma(0x7f3000),

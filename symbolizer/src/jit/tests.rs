@@ -209,13 +209,8 @@ fn a_forked_process_has_only_code_from_before() {
 fn unknown_code_that_moved_ends_the_name_there() {
     let mut jit = Jit::new();
     let mut process = Process::default();
-    let load = |begin, name: &str| DumpEvent::Load {
-        time_ns: 0,
-        begin,
-        size: 16,
-        index: 1,
-        name: name.into(),
-    };
+    let load =
+        |begin, name: &str| DumpEvent::Load { time_ns: 0, begin, size: 16, index: 1, name: name.into() };
     jit.apply(&mut process, load(0x1000, "first"));
     assert!(process.table.lookup(0x1008, 0).is_some());
     jit.apply(&mut process, DumpEvent::Move { time_ns: 0, begin: 0x1000, size: 16, index: 9 });

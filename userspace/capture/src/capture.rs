@@ -65,10 +65,9 @@ pub struct Capture {
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
     called: Option<CalledFunctionMap>,
-    /// The thread that reads machine metrics ends when this is dropped.
-    _system: Option<Sender<()>>,
-    /// Likewise the thread that keeps users within their shares of waiting threads.
-    _waits: Option<Sender<()>>,
+    /// The threads that read machine metrics and keep users within their shares of waiting threads end when this is
+    /// dropped.
+    _services: [Option<Sender<()>>; 2],
     stop: StopGuard,
     scan_memory: Arc<ScanMemory>,
     supervisor: Supervisor,
@@ -118,7 +117,7 @@ impl Capture {
         };
         let scans = threads::spawn_scan(scans, &supervisor)?;
         let system = start_system(&config, &found, &sender, &supervisor)?;
-        let waits = start_waits(&config, &loaded, &sender, &supervisor)?;
+        let services = [system, start_waits(&config, &loaded, &sender, &supervisor)?];
         let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
         // Mappings made between the first scans and the attachment were not reported.
         threads::request_rescans(&scans, &named);
@@ -133,7 +132,6 @@ impl Capture {
             stop: Arc::clone(&stop.0),
         };
         threads::spawn_drain(loaded.map(map::EVENTS)?, drain, &supervisor)?;
-        let called = called_functions(&config, &loaded)?;
         log_progress(began_ns, "sampling");
         Ok(Self {
             messages,
@@ -141,9 +139,8 @@ impl Capture {
             samplers,
             tracepoints,
             probes,
-            called,
-            _system: system,
-            _waits: waits,
+            called: called_functions(&config, &loaded)?,
+            _services: services,
             stop,
             scan_memory,
             supervisor,

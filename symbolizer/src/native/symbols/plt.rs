@@ -44,7 +44,8 @@ struct Stub {
 impl Stubs {
     /// The stubs in a file; `data` are its bytes.
     pub(super) fn of(elf: &ElfFile<'_, FileHeader64<LittleEndian>>, data: &[u8]) -> Self {
-        let section = |name: &str| file_range(elf, name).and_then(|range| data.get(range)).unwrap_or_default();
+        let section =
+            |name: &str| file_range(elf, name).and_then(|range| data.get(range)).unwrap_or_default();
         let mut symbols = FxHashMap::default();
         for relocations in [section(".rela.plt"), section(".rela.dyn")] {
             for relocation in relocations.as_chunks::<RELOCATION_BYTES>().0.iter().take(RELOCATIONS_MAX) {

@@ -38,7 +38,7 @@ impl WaitingCalls {
             return SweptCalls::default();
         }
         let returns = swept(&self.returns, |key| u64::read_from(key).map(|key| (key >> 32) as u32));
-        let ids = swept(&self.ids, |key| u32::read_from(key));
+        let ids = swept(&self.ids, u32::read_from);
         SweptCalls { ended: returns.ended + ids.ended, over_share: returns.over_share + ids.over_share }
     }
 }
