@@ -315,8 +315,8 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Whether a name is neither of C++ nor of Rust: `net/http.(*conn).serve` of Go, `JS:~run /srv/x.js:10:3` of JavaScript,
-/// `py::run:/srv/x.py` of CPython, `app.outer.<locals>.hot` of numba.
+/// Whether a name is neither of C++ nor of Rust: `net/http.(*conn).serve` of Go, `JS:~run /srv/x.js:10:3` of
+/// JavaScript, `py::run:/srv/x.py` of CPython, `app.outer.<locals>.hot` of numba.
 fn is_of_other_language(name: &str) -> bool {
     let is_alone = |end: usize| !name[..end - 1].ends_with(':') && !name[end..].starts_with(':');
     let mut colons = Scan::of(name).filter(|(end, depth)| *depth == 0 && name[..*end].ends_with(':'));

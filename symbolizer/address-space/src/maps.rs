@@ -372,8 +372,8 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
     }
 }
 
-/// Whether the path of a mapping leads to another file by now. Some file systems (btrfs, overlayfs) state another device
-/// for a file than for its mappings: then nothing is known.
+/// Whether the path of a mapping leads to another file by now. Some file systems (btrfs, overlayfs) state another
+/// device for a file than for its mappings: then nothing is known.
 fn leads_elsewhere(file: &File, mapping: &Mapping) -> bool {
     let Ok(facts) = file.metadata() else { return false };
     let device = DeviceNumber { major: major(facts.dev()), minor: minor(facts.dev()) };

@@ -201,8 +201,8 @@ mod tests {
         assert!(NAMES.is_sorted());
     }
 
-    /// Letters: `p` Python, `e` evaluation loop; a word is native code, `module:word` in this module. Marked frames come
-    /// back with a `*`.
+    /// Letters: `p` Python, `e` evaluation loop; a word is native code, `module:word` in this module. Marked frames
+    /// come back with a `*`.
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());
