@@ -316,7 +316,7 @@ mod tests {
         let layers = tab_of(&tabs, "layer-order");
         assert_eq!(layers.title, "Layers in order, per step");
         assert!(layers.rows.iter().all(|row| row.len() == layers.columns.len()));
-        let fc = ["1", "75.0%", "1.50 µs", "1", "32k", "1.56 KiB", "20.00", "21.3T", "compute"];
+        let fc = ["1", "75.0%", "1.50 µs", "1", "32k", "1.56 KiB", "20.00", "21.3G", "compute"];
         assert_eq!(layers.rows[0][..fc.len()], fc);
         assert_eq!(layers.rows[0][fc.len()..], ["Net.fc (Linear)\naten::addmm [8x8, 8x8] f32"]);
         let model = tab_of(&tabs, "model");
