@@ -4,6 +4,7 @@
 //! not: say what one of them is ([`super::activity`]).
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::device::activity::{ACTIVITIES, Activities, Activity, GpuProcess, Launch, Shape};
 use crate::device::processes::{self, SINGLE_MAX};
@@ -13,9 +14,11 @@ use crate::units::Nanos;
 /// Contexts whose shapes are kept: a torch program launches some thousand kernels from some ten thousand places. One
 /// takes about 150 bytes.
 pub const SHAPES_MAX: usize = 1 << 16;
+/// Devices whose use is kept: more than any job has that was traced. One takes 24 bytes.
+pub const USES_MAX: usize = 1 << 16;
 
 /// How long one device of another tool's trace was at work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUse {
     /// In which it did something.
     pub busy: Nanos,
@@ -32,7 +35,7 @@ pub struct Gpu {
     pub processes: Vec<GpuProcess>,
     /// The last activities.
     pub activities: Activities,
-    /// Devices of other tools' traces, which have no activities here. It is not stored.
+    /// Devices of other tools' traces, which have no activities here.
     pub uses: Vec<DeviceUse>,
     shapes: FxHashMap<NodeId, Shape>,
     shapes_refused: u64,
@@ -97,6 +100,8 @@ impl Gpu {
             self.activities.push(Activity { node: node(activity.node), ..*activity });
         }
         self.activities.leave_out(other.activities.left_out());
+        let room = USES_MAX.saturating_sub(self.uses.len());
+        self.uses.extend(other.uses.iter().take(room));
         for (there, shape) in other.shapes() {
             self.add_shape(node(there), shape);
         }
@@ -139,13 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn merging_joins_shapes_of_the_same_context() {
+    fn merging_joins_shapes_and_adds_processes_and_devices() {
         let (mut a, mut b) = (Gpu::default(), Gpu::default());
         a.shape(node(1), &launch(4, None));
         b.shape(node(7), &launch(8, Some(16)));
         b.processes.push(GpuProcess { pid: 7, ..GpuProcess::default() });
+        b.uses.push(DeviceUse { busy: Nanos(3), ..DeviceUse::default() });
         a.merge(&b, |_| node(1));
         assert_eq!(a.shape_of(node(1)).unwrap().grid[0], Spread { min: 4, max: 8, last: 8 });
-        assert_eq!(a.processes[0].pid, 7);
+        assert_eq!((a.processes[0].pid, &a.uses), (7, &b.uses));
     }
 }

@@ -163,9 +163,10 @@ impl Shapes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Writer, open};
+    use crate::store::{Writer, open, write_packed};
     use deepctx_profile::device::Device;
     use deepctx_profile::device::activity::{Activities, GpuProcess, Launch};
+    use deepctx_profile::device::gpu::DeviceUse;
     use deepctx_profile::metric::Metric;
     use deepctx_profile::profile::{Limits, Meta, Profile};
     use deepctx_profile::units::Time;
@@ -228,6 +229,20 @@ mod tests {
         assert_eq!(read.activities.left_out(), 8);
         assert_eq!(read.shape_of(node), profile.gpu.shape_of(node));
         assert_eq!(read.processes, profile.gpu.processes);
+    }
+
+    #[test]
+    fn the_use_of_devices_comes_back_from_a_folder_and_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().join("run.dctx"), folder.path().join("one.dctx"));
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let of = |busy| DeviceUse { busy: Nanos(busy), until_first: Nanos(2), since_first: Nanos(9) };
+        profile.gpu.uses = vec![of(3), of(4)];
+        Writer::create(&path, &profile.meta).unwrap().finish(&profile, Time::from_nanos(11)).unwrap();
+        write_packed(&profile, Nanos(11), &mut std::fs::File::create(&file).unwrap()).unwrap();
+        for path in [path, file] {
+            assert_eq!(open(&path).unwrap().profile.gpu.uses, profile.gpu.uses);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::error::{NotAProfile, OpenError};
 use crate::folder::Folder;
 use crate::version::FormatVersion;
 use deepctx_profile::device::activity::GpuProcess;
+use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::device::memory::Pool;
 use deepctx_profile::profile::Meta;
 
@@ -37,6 +38,9 @@ pub(super) struct Manifest {
     /// Facts about the device work of each process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) gpu: Vec<GpuProcess>,
+    /// How long each device of another tool's trace was at work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) device_uses: Vec<DeviceUse>,
     /// Tensor memory, by process and device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) memory: Vec<Pool>,
@@ -100,6 +104,7 @@ impl Manifest {
             end_ns: 0,
             meta,
             gpu: Vec::new(),
+            device_uses: Vec::new(),
             memory: Vec::new(),
             activities_left_out: 0,
             segments,

@@ -39,7 +39,8 @@
 //! The manifest is a JSON object: `format` (`"deepctx-profile"`), `version` (a reader refuses another one), `minor`
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
 //! (time of the last flush since the capture began), `gpu` (what is known of each process that used a device),
-//! `memory` (what tensors took, by process and device), `activities_left_out` (how many no segment has), `meta` (see
+//! `device_uses` (how long each device of another tool's trace was at work), `memory` (what tensors took, by process
+//! and device), `activities_left_out` (how many no segment has), `meta` (see
 //! [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each with `table`, `file`, `rows`, `bytes` and `crc32`
 //! (of the file).
 //!

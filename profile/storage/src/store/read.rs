@@ -21,6 +21,7 @@ use crate::error::OpenError;
 use crate::note::Damage;
 use crate::version::FormatVersion;
 use deepctx_profile::device::activity::{Activities, Activity, PROCESSES_MAX};
+use deepctx_profile::device::gpu::USES_MAX;
 use deepctx_profile::device::memory::POOLS_MAX;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
@@ -150,6 +151,8 @@ fn read(container: &Container, manifest: Manifest) -> StoredProfile {
     shapes.finish(&mut gpu, |number| reader.node(number));
     gpu.processes = manifest.gpu;
     gpu.processes.truncate(PROCESSES_MAX);
+    gpu.uses = manifest.device_uses;
+    gpu.uses.truncate(USES_MAX);
     gpu.activities.leave_out(manifest.activities_left_out);
     let Reader { mut profile, lost, .. } = reader;
     profile.memory = manifest.memory;

@@ -22,6 +22,7 @@ use super::table::{BATCH_ROWS, encode};
 use super::unmerged::Unmerged;
 use crate::folder::Folder;
 use deepctx_profile::device::activity::GpuProcess;
+use deepctx_profile::device::gpu::DeviceUse;
 use deepctx_profile::device::memory::Pool;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::{Cell, Metric};
@@ -83,6 +84,7 @@ impl StoredExtent {
             lanes: WrittenLanes::default(),
             devices: WrittenDevices::default(),
             processes: profile.gpu.processes.clone(),
+            device_uses: profile.gpu.uses.clone(),
             pools: profile.memory.clone(),
             flushes: self.flushes,
         };
@@ -170,6 +172,7 @@ pub(super) fn in_memory(
     manifest.complete = true;
     manifest.end_ns = delta.end_ns;
     manifest.gpu = delta.processes;
+    manifest.device_uses = delta.device_uses;
     manifest.memory = delta.pools;
     manifest.activities_left_out = delta.devices.left_out;
     let mut files = Vec::new();
@@ -202,6 +205,7 @@ pub struct Delta {
     lanes: WrittenLanes,
     devices: WrittenDevices,
     processes: Vec<GpuProcess>,
+    device_uses: Vec<DeviceUse>,
     pools: Vec<Pool>,
     flushes: u64,
 }
@@ -284,6 +288,7 @@ impl Writer {
         manifest.end_ns = delta.end_ns;
         manifest.meta = delta.meta;
         manifest.gpu = delta.processes;
+        manifest.device_uses = delta.device_uses;
         manifest.memory = delta.pools;
         manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
