@@ -43,9 +43,8 @@ fn run(browser: &str, page: &Path, script: &str) -> Value {
 
 fn lanes(trace: &Path) -> EventLanes {
     let job = deepctx_storage::open_traces(&[trace.to_owned()]).unwrap();
-    let offsets = deepctx_analysis::over_time::clock_offsets(&job);
-    let offset = |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns);
-    EventLanes::new(Arc::new(job), offset)
+    let clocks = deepctx_analysis::over_time::JobClocks::of(&job);
+    EventLanes::with_unaligned(Arc::new(job), |rank| clocks.offset_ns(rank), clocks.unaligned.clone())
 }
 
 #[test]

@@ -124,6 +124,23 @@ fn ascii_draws_the_same_lanes() {
 }
 
 #[test]
+fn ranks_with_their_own_clock_are_marked() {
+    let trace = |at: u64| text::parse(&format!("kernel 0/7 {at}..{} gemm", at + 50)).expect("it is an event");
+    let traces = vec![("a.json".to_owned(), trace(0)), ("b.json".to_owned(), trace(20))];
+    let job = Job::new(traces).expect("there are two ranks");
+    let lanes = EventLanes::with_unaligned(Arc::new(job), |_| 0, vec![1]);
+    let mut program = Program::empty(80, 24);
+    program.press("5");
+    program.show(Snapshot { extra: TabData::Events(SharedLanes(Arc::new(lanes))), ..training() });
+    let screen = program.screen();
+    let expect =
+        ["rank 0 gpu0 stream 7", "rank 1 own clock gpu0 s7", "clocks not aligned with rank 0's: rank 1"];
+    for text in expect {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+}
+
+#[test]
 fn dragging_selects_as_keys_do() {
     let mut program = Program::trace(80, 24);
     let tables = |program: &mut Program| {

@@ -62,7 +62,9 @@ fn ranks_apart_from_the_first_are_aligned_among_themselves() {
         in_groups(&[("b", HOUR_US + 13, HOUR_US + 20)]),
         in_groups(&[("c", 10, 20)]),
     ]);
-    assert_eq!(unaligned_ranks(&job), [2, 3, 4]);
+    let clocks = JobClocks::of(&job);
+    assert_eq!(clocks.unaligned, [2, 3, 4]);
+    assert_eq!([0, 3, 9].map(|rank| clocks.offset_ns(rank)), [0, 3_600_000_000_000, 0]);
     let found = OverTime::compute(&job, Steps::default()).stragglers;
     let of_group = found.collectives.iter().find(|row| row.communicator == "group b").unwrap();
     assert_eq!((of_group.latest_rank, of_group.skew_ns, of_group.end_spread_ns), (3, 3_000, 0));

@@ -272,17 +272,32 @@ impl OverTime {
     }
 }
 
-/// Offset of each rank's clock, from ends of collectives, to that of its [`Lateness::clock_reference`].
-pub fn clock_offsets(job: &Job) -> Vec<(u32, i64)> {
-    let found = collectives::compute(job, Steps::default()).stragglers.ranks;
-    found.iter().map(|row| (row.rank, row.clock_offset_ns)).collect()
+/// The clocks of a job's ranks, from ends of collectives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobClocks {
+    /// Offset of each rank's clock ahead of that of its [`Lateness::clock_reference`].
+    pub offsets_ns: Vec<(u32, i64)>,
+    /// Ranks whose clocks are not aligned with the first rank's: no chain of collectives leads there.
+    pub unaligned: Vec<u32>,
 }
 
-/// Ranks whose clocks are not aligned with the first rank's: no chain of collectives leads there.
-pub fn unaligned_ranks(job: &Job) -> Vec<u32> {
-    let found = collectives::compute(job, Steps::default()).stragglers.ranks;
-    let first = found.first().map(|row| row.rank);
-    found.iter().filter(|row| Some(row.clock_reference) != first).map(|row| row.rank).collect()
+impl JobClocks {
+    /// The clocks of a job.
+    pub fn of(job: &Job) -> Self {
+        let found = collectives::compute(job, Steps::default()).stragglers.ranks;
+        let first = found.first().map(|row| row.rank);
+        let unaligned = found.iter().filter(|row| Some(row.clock_reference) != first);
+        JobClocks {
+            unaligned: unaligned.map(|row| row.rank).collect(),
+            offsets_ns: found.iter().map(|row| (row.rank, row.clock_offset_ns)).collect(),
+        }
+    }
+
+    /// Offset of a rank's clock; 0 if it is not known.
+    pub fn offset_ns(&self, rank: u32) -> i64 {
+        let at = self.offsets_ns.binary_search_by_key(&rank, |(of, _)| *of);
+        at.ok().and_then(|at| self.offsets_ns.get(at)).map_or(0, |(_, offset_ns)| *offset_ns)
+    }
 }
 
 fn summary(of: &RankTrace) -> TraceSummary {

@@ -13,6 +13,11 @@ use crate::units::Nanos;
 impl EventLanes {
     /// The lanes of a job. `offset_ns`: how far the clock of a rank is ahead.
     pub fn new(job: Arc<Job>, offset_ns: impl Fn(u32) -> i64) -> Self {
+        Self::with_unaligned(job, offset_ns, Vec::new())
+    }
+
+    /// The same, where the clocks of some ranks are not aligned with the first rank's: labels of their lanes say so.
+    pub fn with_unaligned(job: Arc<Job>, offset_ns: impl Fn(u32) -> i64, unaligned: Vec<u32>) -> Self {
         let zero_of = |of: &RankTrace| {
             let (first, last) = of.span?;
             let zero = i128::from(of.trace.clock.epoch_ns.unwrap_or(0)) - i128::from(offset_ns(of.rank));
@@ -25,13 +30,17 @@ impl EventLanes {
         let (mut lanes, mut counters) = (Vec::new(), Vec::new());
         for (place, (of, span)) in job.ranks().iter().zip(&spans).enumerate() {
             let Some((zero, ..)) = span else { continue };
-            let rank = if job.ranks().len() > 1 { format!("rank {} ", of.rank) } else { String::new() };
+            let rank = match job.ranks().len() {
+                0 | 1 => String::new(),
+                _ if unaligned.contains(&of.rank) => format!("rank {} own clock ", of.rank),
+                _ => format!("rank {} ", of.rank),
+            };
             let lane = Builder { of, place, rank, shift: zero - first };
             lane.streams(&mut lanes);
             lane.threads(&mut lanes);
             counter_lanes::add(of, &lane.rank, lane.shift, length, &mut counters);
         }
-        EventLanes { job, length, lanes, counters }
+        EventLanes { job, length, lanes, counters, unaligned }
     }
 }
 
@@ -201,6 +210,26 @@ mod tests {
         let found = lanes("op m 0..2 f\n op n 0..9 g\n kernel 0/7 0..1 a\n kernel 0/8 0..5 b");
         let labels: Vec<_> = found.lanes().iter().map(|lane| lane.label.as_str()).collect();
         assert_eq!(labels, ["gpu0 stream 8", "gpu0 stream 7", "thread n", "thread m"]);
+    }
+
+    #[test]
+    fn lanes_of_a_rank_with_its_own_clock_say_so() {
+        let parse = |input: &str| text::parse(input).unwrap();
+        let one = "kernel 0/7 5..6 a\n op m 0..9 f\n counter 1 3 bytes=5 live";
+        let traces = vec![("a".to_owned(), parse(one)), ("b".to_owned(), parse(one))];
+        let found = EventLanes::with_unaligned(Arc::new(Job::new(traces).unwrap()), |_| 0, vec![1]);
+        let lanes = found.lanes().iter().map(|lane| lane.label.as_str());
+        let counters = found.counters().iter().map(|counter| counter.label.as_str());
+        let expect = [
+            "rank 0 gpu0 stream 7",
+            "rank 0 thread m",
+            "rank 1 own clock gpu0 stream 7",
+            "rank 1 own clock thread m",
+            "rank 0 live",
+            "rank 1 own clock live",
+        ];
+        assert_eq!(lanes.chain(counters).collect::<Vec<_>>(), expect);
+        assert_eq!(found.unaligned(), [1]);
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub struct Segment {
 /// A thread or a stream.
 #[derive(Clone, Debug)]
 pub struct EventLane {
-    /// Its label (`rank 3 gpu0 stream 7`).
+    /// Its label (`rank 3 gpu0 stream 7`; `rank 3 own clock gpu0 stream 7` if that clock is not aligned).
     pub label: String,
     /// Whether it is a stream.
     pub is_stream: bool,
@@ -194,12 +194,18 @@ pub struct EventLanes {
     pub(super) length: Nanos,
     pub(super) lanes: Vec<EventLane>,
     pub(super) counters: Vec<CounterLane>,
+    pub(super) unaligned: Vec<u32>,
 }
 
 impl EventLanes {
     /// The job.
     pub fn job(&self) -> &Job {
         &self.job
+    }
+
+    /// Ranks whose clocks are not aligned with the first rank's: their times cannot be compared with its.
+    pub fn unaligned(&self) -> &[u32] {
+        &self.unaligned
     }
 
     /// Two moments since the first event of the job, on the clock of a rank, by its index in the job; `None` if it has

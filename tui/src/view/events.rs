@@ -8,6 +8,8 @@
 //! lane has fewer visible events than columns, those at least four columns wide show their name. Counters follow the
 //! lanes (`counters`).
 
+use std::borrow::Cow;
+
 use deepctx_profile::trace::{
     EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment, busy,
 };
@@ -83,10 +85,18 @@ fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &m
     let mut pen = Pen::new(buffer, area, 0);
     pen.skip(1);
     let for_name = pen.room().saturating_sub(SHARE + 1);
-    pen.write(&text::cut(&lane.label, for_name), if lane.is_stream { theme.strong() } else { Style::new() });
+    pen.write(&text::cut(&label(lane, for_name), for_name), if lane.is_stream { theme.strong() } else { Style::new() });
     let share = text::percent(busy, span.length.0);
     pen.align_right(text::width(&share) + 1);
     pen.write(&share, theme.quiet());
+}
+
+/// A lane's label: the number of a stream must stay visible beside a rank and its clock.
+fn label(lane: &EventLane, columns: usize) -> Cow<'_, str> {
+    if lane.is_stream && text::width(&lane.label) > columns {
+        return lane.label.replacen(" stream ", " s", 1).into();
+    }
+    lane.label.as_str().into()
 }
 
 fn bars(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {

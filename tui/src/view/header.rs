@@ -37,6 +37,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buff
         let width = usize::from(area.width).saturating_sub(2);
         let mut figures = figures(&snapshot.header, width, theme);
         figures.extend(devices(snapshot));
+        figures.extend(unaligned(model, theme));
         line(&mut pen, fitting(figures, width));
     }
     if let Some(tabs) = areas.tabs() {
@@ -138,6 +139,18 @@ fn devices(snapshot: &Snapshot) -> Option<Piece> {
     tiers.dedup();
     let text = format!("GPU times: {}", tiers.join(", "));
     (!tiers.is_empty()).then(|| Piece { text, style: Style::new(), rank: 4 })
+}
+
+/// Beside the lanes of ranks: those whose times cannot be compared with the first rank's.
+fn unaligned(model: &Model, theme: &Theme) -> Option<Piece> {
+    let lanes = model.events_data().filter(|_| model.tab == Tab::Timeline)?;
+    let first = lanes.job().ranks().first()?.rank;
+    let ranks = lanes.unaligned();
+    // What exceeds the columns is cut.
+    let named: Vec<String> = ranks.iter().take(NOTICE).map(u32::to_string).collect();
+    let of = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let text = format!("clocks not aligned with rank {first}'s: {of} {}", named.join(", "));
+    (!ranks.is_empty()).then(|| Piece { text: text::cut(&text, NOTICE), style: theme.notice(), rank: 1 })
 }
 
 fn lost(header: &Header, theme: &Theme) -> Piece {

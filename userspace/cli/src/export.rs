@@ -5,6 +5,7 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
+use deepctx_analysis::over_time::JobClocks;
 use deepctx_profile::view::Selection;
 use deepctx_storage::export::{Events, Format, Source, html};
 
@@ -38,11 +39,13 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed, folds: !arguments.no_fold };
     let is_wanted = arguments.format.has_events() && !arguments.sums;
     let job = is_wanted.then(|| lanes::job(&arguments.profile)).flatten();
-    let events = job.as_ref().map(|job| Events::of(job, lanes::offset_of(job)));
+    let clocks = job.as_ref().map(|job| JobClocks::of(job));
+    let events = job.as_ref().zip(clocks.as_ref());
+    let events = events.map(|(job, clocks)| Events::of(job, |rank| clocks.offset_ns(rank)));
     for (count, key, sentence) in events.iter().flat_map(Events::left_out) {
         super::note(format_args!("{}: {count} {key}: {sentence}", arguments.profile.display()));
     }
-    if let Some(said) = job.as_ref().and_then(|job| lanes::unaligned(job)) {
+    if let Some(said) = job.as_ref().zip(clocks.as_ref()).and_then(|(job, of)| lanes::unaligned(job, of)) {
         super::note(format_args!("{}: {said}", arguments.profile.display()));
     }
     output::write(&to.output, to.force, |out| match arguments.format {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use deepctx_analysis::over_time;
+use deepctx_analysis::over_time::JobClocks;
 use deepctx_profile::trace::{EventLanes, Job};
 
 /// Ranks that are named in a sentence.
@@ -33,20 +33,14 @@ pub(crate) fn may_have_ranks(path: &Path) -> bool {
 
 /// The lanes of these events; `None` when there are none.
 pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
-    let offset = offset_of(&job);
-    let lanes = EventLanes::new(job, offset);
+    let clocks = JobClocks::of(&job);
+    let lanes = EventLanes::with_unaligned(job, |rank| clocks.offset_ns(rank), clocks.unaligned.clone());
     (!lanes.lanes().is_empty()).then_some(lanes)
 }
 
-/// Clock offset of each rank, in nanoseconds; positive means ahead.
-pub(crate) fn offset_of(job: &Job) -> impl Fn(u32) -> i64 + use<> {
-    let offsets = over_time::clock_offsets(job);
-    move |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns)
-}
-
 /// Which ranks' times cannot be compared with the first rank's, if any.
-pub(crate) fn unaligned(job: &Job) -> Option<String> {
-    let ranks = over_time::unaligned_ranks(job);
+pub(crate) fn unaligned(job: &Job, clocks: &JobClocks) -> Option<String> {
+    let ranks = &clocks.unaligned;
     let first = job.ranks().first()?.rank;
     let named: Vec<String> = ranks.iter().take(NAMED_MAX).map(u32::to_string).collect();
     let more = if ranks.len() > NAMED_MAX { ", …" } else { "" };

@@ -58,6 +58,8 @@ fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> 
         .collect();
     let (counters, counters_left_out) = counters(lanes, VALUES_MAX);
     let document = json!({
+        "firstRank": lanes.job().ranks().first().map(|of| of.rank),
+        "unaligned": lanes.unaligned(),
         "counters": counters,
         "countersLeftOut": counters_left_out,
         "length": lanes.length().0,
@@ -244,8 +246,12 @@ mod tests {
 
     fn packed(input: &str, most: usize) -> (serde_json::Value, Vec<u64>) {
         let job = Job::new(vec![("a.json".to_owned(), text::parse(input).unwrap())]).unwrap();
+        packed_lanes(&EventLanes::new(Arc::new(job), |_| 0), most)
+    }
+
+    fn packed_lanes(lanes: &EventLanes, most: usize) -> (serde_json::Value, Vec<u64>) {
         let mut out = Vec::new();
-        pack(&EventLanes::new(Arc::new(job), |_| 0), most, &mut out).unwrap();
+        pack(lanes, most, &mut out).unwrap();
         let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
         let mut values = vec![0];
         let mut shift = 0;
@@ -283,6 +289,16 @@ mod tests {
         assert_eq!(document["until"], json!(3_000));
         assert_eq!(document["lanes"][0]["count"], json!(0));
         assert_eq!(values, [0, 1_000, 100_000, 1_000, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn ranks_with_their_own_clock_are_listed() {
+        let trace = || text::parse("kernel 0/7 3..5 gemm").unwrap();
+        let job = Job::new(vec![("a".to_owned(), trace()), ("b".to_owned(), trace())]).unwrap();
+        let lanes = EventLanes::with_unaligned(Arc::new(job), |_| 0, vec![1]);
+        let (document, _) = packed_lanes(&lanes, 9);
+        assert_eq!((&document["firstRank"], &document["unaligned"]), (&json!(0), &json!([1])));
+        assert_eq!(document["lanes"][1]["label"], json!("rank 1 own clock gpu0 stream 7"));
     }
 
     #[test]

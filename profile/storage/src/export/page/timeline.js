@@ -12,6 +12,7 @@ const Timeline = (() => {
   // Shortest visible interval, nanoseconds.
   const LENGTH_MIN = 500;
   const ARROWS_MAX = 64;
+  const RANKS_NAMED = 16;
   const KEYS = "W S + − zoom · A D move · ← → move the cursor · ↑ ↓ rows · n N next and previous event · c what caused it"
     + " · Enter zoom to it · Space begins and ends a selection · 0 everything · Home End ends · Esc drops the selection,"
     + " then the zoom. Wheel zooms, drag moves, Shift and drag selects; Shift and wheel, or the wheel on names, scrolls.";
@@ -122,9 +123,14 @@ const Timeline = (() => {
     if (state.tab === "timeline") show(byId("view"), state.search);
   }
 
-  // Lists what this page lacks.
+  // Lists what this page lacks, and whose times differ.
   function notes() {
     const notes = [];
+    if (model.unaligned.length > 0) {
+      const named = model.unaligned.slice(0, RANKS_NAMED).join(", ") + (model.unaligned.length > RANKS_NAMED ? ", …" : "");
+      notes.push("Clocks not aligned with rank " + model.firstRank + "'s, as no chain of collectives leads there: rank" +
+        (model.unaligned.length === 1 ? " " : "s ") + named + ". Times of these ranks cannot be compared with its.");
+    }
     const left = model.total - model.shown;
     if (left > 0) {
       notes.push("A page holds up to 1,000,000 events: it shows those that begin in the first " + amount(model.until, "ns") + " of "
