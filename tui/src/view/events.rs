@@ -85,7 +85,8 @@ fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &m
     let mut pen = Pen::new(buffer, area, 0);
     pen.skip(1);
     let for_name = pen.room().saturating_sub(SHARE + 1);
-    pen.write(&text::cut(&label(lane, for_name), for_name), if lane.is_stream { theme.strong() } else { Style::new() });
+    let style = if lane.is_stream { theme.strong() } else { Style::new() };
+    pen.write(&text::cut(&label(lane, for_name), for_name), style);
     let share = text::percent(busy, span.length.0);
     pen.align_right(text::width(&share) + 1);
     pen.write(&share, theme.quiet());
