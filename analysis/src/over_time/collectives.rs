@@ -6,7 +6,8 @@
 //! Collectives of one communicator are numbered on each rank, and those of one number belong together. Where a trace
 //! names no communicator, the streams of collectives stand for them, in the order of their first use: *inferred*. Ranks
 //! that disagree on names or numbers are not matched, and the reason is given. If traces state the number of each
-//! collective, as our own do, those that all ranks have count: a rank may have started recording later.
+//! collective, as our own do, those that all ranks have count: a rank may have started recording later. A message
+//! between two ranks of a larger group is no collective, since the others have no part in it: see [`super::Pipeline`].
 //!
 //! HTA picks the stream and name whose lengths differ most, and reports ranks that begin its last call late. Here every
 //! collective counts, and all others waited for the latest rank of each.
@@ -15,12 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use deepctx_common::reasons;
-use deepctx_profile::trace::{DeviceOp, Job, KernelClass, TraceTime};
+use deepctx_profile::trace::{DeviceOp, Job, KernelClass, RankTrace, TraceTime};
 use deepctx_profile::units::Nanos;
+use rustc_hash::FxHashSet;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::intervals::Intervals;
+use super::pipeline::{Messages, is_message};
 use super::rank_clocks::{self, ClockBasis, Ends, RankClock};
 use super::window::{Steps, Window};
 
@@ -221,8 +224,12 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     // A kernel may run several collectives.
     let mut recorded: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (_, note) in trace.collectives.iter() {
-        recorded.entry(note.op).or_default().push((note.communicator, note.ordinal));
+        let of_op = recorded.entry(note.op).or_default();
+        if note.group_size == 2 || !is_message(trace.name(note.operation)) {
+            of_op.push((note.communicator, note.ordinal));
+        }
     }
+    let messages = Messages::of(window).map_or_else(|_| FxHashSet::default(), |found| found.inferred);
     let mut ops: Vec<_> = window.device().collect();
     ops.retain(|(_, op)| KernelClass::of(op.kind, window.name(op)) == KernelClass::Communication);
     ops.sort_by_key(|(id, op)| (op.begin, *id));
@@ -235,6 +242,9 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
         };
         if let Some(notes) = recorded.get(&id) {
             notes.iter().for_each(|(name, ordinal)| add(format!("group {}", trace.name(*name)), *ordinal));
+            continue;
+        }
+        if messages.contains(&id) {
             continue;
         }
         inferred = true;
@@ -271,16 +281,20 @@ fn part(window: &Window<'_>, op: &DeviceOp, ordinal: Option<u64>) -> RankPart {
 
 /// Whether all ranks have the same collectives.
 fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), Mismatch> {
-    let name = |rank: u32, part: &RankPart| {
-        let of = job.ranks().iter().find(|of| of.rank == rank);
+    fn name<'t>(of: Option<&'t RankTrace>, part: &RankPart) -> &'t str {
         of.map_or("", |of| of.trace.name(part.name))
-    };
+    }
+    // Searched once for each rank: there may be a thousand, with thousands of collectives.
+    let trace_of = |rank: u32| job.ranks().iter().find(|of| of.rank == rank);
     let Some((first, model)) = parts.first_key_value() else { return Ok(()) };
+    let of_first = trace_of(*first);
     for (rank, other) in parts {
+        let of_other = trace_of(*rank);
         if other.len() != model.len() {
             return Err(Mismatch::Counts { ranks: [*first, *rank], counts: [model.len(), other.len()] });
         }
-        if let Some(at) = model.iter().zip(other).position(|(a, b)| name(*first, a) != name(*rank, b)) {
+        let differs = |(a, b): (&RankPart, &RankPart)| name(of_first, a) != name(of_other, b);
+        if let Some(at) = model.iter().zip(other).position(differs) {
             return Err(Mismatch::Kernels { ranks: [*first, *rank], ordinal: at });
         }
     }
@@ -327,17 +341,16 @@ fn one(
     let waited =
         |part: &RankPart| part.end.min(latest.begin).saturating_sub(part.begin).max(0).unsigned_abs();
     let waited_ns = parts.iter().fold(0, |sum: u64, (_, part)| sum.saturating_add(waited(part)));
+    // Rows are sorted by rank.
+    let rows = &mut found.stragglers.ranks;
     for (rank, part) in &parts {
         let until = part.own + Nanos(waited(part));
         found.waits.entry(*rank).or_default().push((part.own, until));
-    }
-    for row in &mut found.stragglers.ranks {
-        if let Some((_, part)) = parts.iter().find(|(rank, _)| *rank == row.rank) {
-            row.waited_ns = row.waited_ns.saturating_add(waited(part));
-        }
-        if row.rank == latest_rank {
-            row.times_latest += 1;
-            row.waited_for_ns = row.waited_for_ns.saturating_add(waited_ns);
+        let Ok(place) = rows.binary_search_by_key(rank, |row| row.rank) else { continue };
+        rows[place].waited_ns = rows[place].waited_ns.saturating_add(waited(part));
+        if *rank == latest_rank {
+            rows[place].times_latest += 1;
+            rows[place].waited_for_ns = rows[place].waited_for_ns.saturating_add(waited_ns);
         }
     }
     let earliest = parts.iter().map(|(_, part)| part.begin).min()?;

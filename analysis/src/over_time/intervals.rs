@@ -15,6 +15,11 @@ impl Intervals {
         Self::of_nanos(times.into_iter().map(|(begin, end)| (begin.as_nanos(), end.as_nanos())).collect())
     }
 
+    /// The union of several.
+    pub(super) fn any(all: impl IntoIterator<Item = Self>) -> Self {
+        Self::of_nanos(all.into_iter().flat_map(|of| of.0).collect())
+    }
+
     fn of_nanos(mut times: Vec<(u64, u64)>) -> Self {
         times.retain(|(begin, end)| begin < end);
         times.sort_unstable();
@@ -48,9 +53,16 @@ impl Intervals {
         self.0.get(first).is_some_and(|(begin, _)| *begin <= time)
     }
 
+    /// Those that end behind a moment: one training step of a long trace must not cost what all do.
+    fn behind(&self, time: u64) -> &[(u64, u64)] {
+        &self.0[self.0.partition_point(|(_, end)| *end <= time)..]
+    }
+
     /// The intersection.
     pub(super) fn and(&self, other: &Self) -> Self {
-        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let begin = |of: &Self| of.0.first().map_or(u64::MAX, |(begin, _)| *begin);
+        let (mut a, mut b) =
+            (self.behind(begin(other)).iter().peekable(), other.behind(begin(self)).iter().peekable());
         let mut both = Vec::new();
         while let (Some(&&(a_begin, a_end)), Some(&&(b_begin, b_end))) = (a.peek(), b.peek()) {
             let (begin, end) = (a_begin.max(b_begin), a_end.min(b_end));
@@ -69,7 +81,8 @@ impl Intervals {
     /// The difference: times in this one only.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut left = Vec::new();
-        let mut others = other.0.iter().peekable();
+        let first = self.0.first().map_or(u64::MAX, |(begin, _)| *begin);
+        let mut others = other.behind(first).iter().peekable();
         for &(begin, end) in &self.0 {
             let mut from = begin;
             while let Some(&&(other_begin, other_end)) = others.peek() {

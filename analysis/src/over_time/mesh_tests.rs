@@ -1,6 +1,6 @@
 //! Ranks of a mesh: groups of which few have the first rank, on clocks of several hosts.
 
-use deepctx_profile::trace::{CollectiveNote, Job, Trace, text};
+use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, Trace, text};
 
 use super::*;
 
@@ -98,4 +98,29 @@ fn waits_may_be_wrong_by_the_error_of_clocks() {
     ranks.iter_mut().for_each(|trace| trace.clock.domain = Some(0));
     let found = stragglers(ranks);
     assert!(found.collectives.iter().all(|row| (row.end_spread_ns, row.clock_error_ns) == (8_000, 0)));
+}
+
+/// A rank with this work of one group of three ranks: operation, begin and end in µs.
+fn in_pipeline(work: &[(&str, u64, u64)]) -> Trace {
+    let of_group: Vec<_> = work.iter().map(|(_, begin, end)| ("pp", *begin, *end)).collect();
+    let mut trace = in_groups(&of_group);
+    let notes: Vec<CollectiveNote> = trace.collectives.iter().map(|(_, note)| note).collect();
+    trace.collectives = CollectiveNotes::default();
+    for (note, (operation, ..)) in notes.into_iter().zip(work) {
+        let operation = trace.text(operation);
+        trace.collectives.push(CollectiveNote { operation, group_size: 3, ..note }).unwrap();
+    }
+    trace
+}
+
+#[test]
+fn messages_of_a_pipeline_are_no_collectives() {
+    let found = stragglers([
+        in_pipeline(&[("send", 0, 10), ("allreduce", 50, 60)]),
+        in_pipeline(&[("recv", 5, 10), ("send", 20, 30), ("allreduce", 40, 60)]),
+        in_pipeline(&[("recv", 22, 30), ("allreduce", 45, 60)]),
+    ]);
+    assert_eq!(found.not_matched, []);
+    let [collective] = &found.collectives[..] else { panic!("{:?}", found.collectives) };
+    assert_eq!((collective.latest_rank, collective.ranks, collective.waited_ns), (0, 3, 15_000));
 }

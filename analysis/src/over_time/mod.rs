@@ -26,6 +26,7 @@ mod measurement;
 mod nesting;
 mod operators;
 mod pacing;
+mod pipeline;
 mod queues;
 mod rank_clocks;
 mod rank_tables;
@@ -74,6 +75,7 @@ pub use measurement::{LaneLoss, Measurement, NotMeasured};
 pub use nesting::OperatorBasis;
 pub use operators::{CallSite, Kernel, LaunchedWork, Operator, Operators};
 pub use pacing::{Pace, PacedKind};
+pub use pipeline::{Pipeline, PipelineStage, PipelineStep, PipelineWaits, UnknownStage};
 pub use queues::Queue;
 pub use rank_clocks::ClockBasis;
 pub(crate) use rank_tables::RankTables;
@@ -133,6 +135,8 @@ pub struct OverTime {
     pub imbalance: Vec<PhaseImbalance>,
     /// Collectives by communicator. Empty with one rank.
     pub communicators: Vec<CommunicatorSum>,
+    /// How long stages of a pipeline wait for their neighbours in each training step.
+    pub pipeline: Pipeline,
     /// What work each operator launched, for each rank.
     pub operators: Vec<Operators>,
     /// Work that operators repeatedly launch in the same order, for each rank.
@@ -255,6 +259,7 @@ impl OverTime {
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
             communicators: ranks::communicators(&matches.stragglers.collectives),
+            pipeline: pipeline::compute(&windows),
             steps,
             operators: nested().map(|(window, nesting)| operators::compute(window, nesting)).collect(),
             sequences: nested().map(|(window, nesting)| sequences::compute(window, nesting)).collect(),

@@ -8,8 +8,8 @@
 //! had not arrived. The rank with the most own time is the slowest, because of the phases in which it spends more than
 //! the median rank. Both depend on matched collectives: with none, own time is the length.
 //!
-//! Not covered: pipeline bubbles and the kind of parallelism of a communicator. Traces name neither stages nor
-//! micro-batches, and a guess from kernel names would be right for one framework.
+//! Not covered: the kind of parallelism of a communicator. A guess from kernel names would be right for one framework.
+//! Waits of pipelines are in [`super::Pipeline`].
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

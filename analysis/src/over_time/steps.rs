@@ -62,18 +62,27 @@ pub(super) fn is_data_loader(name: &str) -> bool {
 }
 
 pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> {
-    let steps = window.steps();
+    let steps = with_ends(window);
     if steps.is_empty() {
         return Vec::new();
     }
     let kinds = by_priority(window);
-    let split = |(place, step): (usize, &TrainingStep)| {
-        let end = steps.get(place + 1).map_or_else(|| end_of_last(window, step), |next| next.op.begin);
+    let split = |(step, end): (TrainingStep, TraceTime)| {
         let lost = lost_between(window.of, step.op.begin, end);
-        let split = Measurement::unless(lost, || parts(step, end, &kinds, waits));
+        let split = Measurement::unless(lost, || parts(&step, end, &kinds, waits));
         StepSplit { rank: window.of.rank, step: step.number, host_ns: step.op.duration.0, split }
     };
-    steps.iter().enumerate().map(split).collect()
+    steps.into_iter().map(split).collect()
+}
+
+/// The training steps of a window, and where each ends.
+pub(super) fn with_ends(window: &Window<'_>) -> Vec<(TrainingStep, TraceTime)> {
+    let steps = window.steps();
+    let end = |(place, step): (usize, &TrainingStep)| {
+        let next = steps.get(place + 1);
+        (*step, next.map_or_else(|| end_of_last(window, step), |next| next.op.begin))
+    };
+    steps.iter().enumerate().map(end).collect()
 }
 
 /// A training step that was requested alone, and is not measured.

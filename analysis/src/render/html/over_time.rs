@@ -10,7 +10,8 @@ use super::cells::{first, numbers, share, time};
 use super::{percent, work};
 use crate::over_time::{Measurement, Operators, OverTime};
 use crate::render::text::{
-    bound_in_words, clock_in_words, not_measured_in_words, sequence_in_words, within_clocks_in_words,
+    bound_in_words, clock_in_words, communicators_in_words, not_measured_in_words, sequence_in_words,
+    within_clocks_in_words,
 };
 
 /// Every table with rows.
@@ -30,6 +31,7 @@ pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
         work::pacing(tables),
         copies(tables),
         steps(tables),
+        pipeline(tables),
         slowest(tables),
         imbalance(tables),
         ranks(tables),
@@ -238,6 +240,38 @@ fn steps(tables: &OverTime) -> Tab {
         cells
     });
     first("split", "Steps over time", &columns, rows)
+}
+
+/// Waits of stages are bounds: the transfer of their messages is part of them.
+fn pipeline(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Rank", "Step", "Length", "Messages", "Their time", "Waits at most", "Share"]),
+        vec![Column::text("Communicators, or why it is not known")],
+    ];
+    let found = &tables.pipeline;
+    let steps = found.stages.iter().flat_map(|stage| stage.steps.iter().map(move |step| (stage, step)));
+    let known = steps.map(|(stage, step)| {
+        let mut cells = vec![stage.rank.to_string(), step.step.to_string()];
+        match &step.waits {
+            Measurement::Yes(of) => {
+                cells.extend([time(of.length_ns), of.messages.to_string(), time(of.message_ns)]);
+                cells.extend([time(of.waiting_at_most_ns), share(of.waiting_at_most_ns, of.length_ns)]);
+                cells.push(communicators_in_words(&stage.communicators));
+            }
+            Measurement::No { not_measured } => {
+                cells.resize(7, String::new());
+                cells.push(not_measured_in_words(not_measured));
+            }
+        }
+        cells
+    });
+    let refused = found.refused.iter().map(|of| {
+        let mut cells = vec![of.rank.to_string()];
+        cells.resize(7, String::new());
+        cells.push(of.because.sentence.to_owned());
+        cells
+    });
+    first("pipeline", "Pipeline", &columns.concat(), known.chain(refused))
 }
 
 fn slowest(tables: &OverTime) -> Tab {

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, counters, more, not_measured_in_words, operators, ranks, without_middle, work};
+use super::{counted, counters, more, not_measured_in_words, operators, pipeline, ranks, without_middle, work};
 use crate::over_time::{
     Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
     TraceSummary, WhatIf,
@@ -32,6 +32,7 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     head(tables, rows, out)?;
     devices(tables, rows, out)?;
     ranks::write(tables, rows, out)?;
+    pipeline::write(&tables.pipeline, rows, out)?;
     critical_paths(&tables.critical_paths, rows, out)?;
     what_if(&tables.what_if, rows, out)?;
     let few = if tables.traces.len() > 1 { rows.min(ROWS_OF_JOB) } else { rows };

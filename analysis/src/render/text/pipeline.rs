@@ -1,0 +1,90 @@
+//! Text of pipelines: how long their stages wait.
+//!
+//! Owns: the columns of this table. Because: a bound must not look like a measured wait. Does not: compute.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::Nanos;
+
+use super::{counted, more, not_measured_in_words, without_middle};
+use crate::over_time::{Measurement, Pipeline};
+
+/// Widest list of communicators.
+const NAME_WIDTH: usize = 60;
+
+/// Writes the waits of each stage; nothing without a pipeline.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn write(found: &Pipeline, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    let Pipeline { stages, refused } = found;
+    if stages.is_empty() && refused.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nPipeline: time in which only messages run, at most the wait for neighbours")?;
+    let all = || stages.iter().flat_map(|stage| stage.steps.iter().map(move |step| (stage, step)));
+    if !stages.is_empty() {
+        writeln!(out, "  rank   step    length  waits at most   share  messages  communicators")?;
+    }
+    for (stage, step) in all().take(rows) {
+        let waits = match &step.waits {
+            Measurement::Yes(waits) => waits,
+            Measurement::No { not_measured } => {
+                let because = not_measured_in_words(not_measured);
+                writeln!(out, "  {:>4} {:>6}  {:>8}  {because}", stage.rank, step.step, "–")?;
+                continue;
+            }
+        };
+        let [length, most] = [waits.length_ns, waits.waiting_at_most_ns].map(|ns| Nanos(ns).to_string());
+        let share = waits.waiting_at_most_ns as f64 * 100.0 / waits.length_ns.max(1) as f64;
+        let names = without_middle(&communicators_in_words(&stage.communicators), NAME_WIDTH);
+        let figures = format!("{length:>8}  {most:>13}  {share:5.1}%  {:>8}", waits.messages);
+        writeln!(out, "  {:>4} {:>6}  {figures}  {names}", stage.rank, step.step)?;
+    }
+    more(all().count(), rows, "step", out)?;
+    let inferred = stages.iter().map(|stage| stage.inferred_messages).sum::<usize>();
+    if inferred > 0 {
+        writeln!(out, "  {} known by the name of the kernel only", counted(inferred as u64, "message"))?;
+    }
+    for of in refused.iter().take(rows) {
+        writeln!(out, "  rank {}: not known: {}", of.rank, of.because.sentence)?;
+    }
+    more(refused.len(), rows, "rank", out)
+}
+
+/// The communicators of a stage; `–` where the trace names none.
+pub(in crate::render) fn communicators_in_words(names: &[String]) -> String {
+    if names.is_empty() { "–".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::over_time::{PipelineStage, PipelineStep, PipelineWaits};
+
+    #[test]
+    fn waits_are_shown_as_bounds() {
+        let waits = PipelineWaits {
+            length_ns: 100_000,
+            messages: 3,
+            message_ns: 40_000,
+            waiting_at_most_ns: 30_000,
+        };
+        let stage = PipelineStage {
+            rank: 2,
+            communicators: vec!["5 PIPELINE".to_owned()],
+            inferred_messages: 1,
+            steps: vec![PipelineStep { step: 7, waits: Measurement::Yes(waits) }],
+        };
+        let mut out = Vec::new();
+        write(&Pipeline { stages: vec![stage], refused: Vec::new() }, 9, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        let row = shown.lines().find(|line| line.contains("5 PIPELINE")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words, ["2", "7", "100", "µs", "30.0", "µs", "30.0%", "3", "5", "PIPELINE"]);
+        assert!(shown.contains("waits at most") && shown.contains("1 message known by"), "{shown}");
+        let mut out = Vec::new();
+        write(&Pipeline::default(), 9, &mut out).unwrap();
+        assert!(out.is_empty());
+    }
+}
