@@ -34,6 +34,7 @@ mod ranks;
 mod rocprof;
 mod trace_rows;
 mod words;
+mod xla;
 mod xplane;
 
 use std::fmt;

@@ -3,18 +3,20 @@
 //! Owns: [`read`], and recognizing the format. Because: JAX has no other trace of its own. Does not: read lines that
 //! are derived from others (`XLA Ops`, `XLA Modules`, `Steps`), which repeat their time.
 //!
-//! A plane `/device:GPU:N` has a line for each stream and kind of work; other planes with lines are threads of the
-//! host. `correlation_id` connects them. Times are picoseconds from the begin of a line.
+//! A plane `/device:GPU:N` has a line for each stream; planes that are not of devices have lines of threads.
+//! `correlation_id` connects them. Times are picoseconds from the begin of a line. Work of other devices (TPUs) is
+//! counted, not read: it is no time of a thread.
 //!
 //! A file is counted first, then walked event by event, with no more than one of them as a value: what it takes in
 //! memory is bounded by [`EVENTS_MAX`], not by what its bytes could hold.
 
 use prost::Message;
+use rustc_hash::FxHashMap;
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
-    Call, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
+    Call, ClockInfo, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
@@ -22,7 +24,10 @@ use deepctx_profile::units::Nanos;
 use super::arguments::STEP;
 use super::fields::{Field, MalformedField, fields};
 use super::trace_rows::numbered;
-use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED};
+use super::xla::{self, Plane};
+use super::{
+    END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, ON_NO_THREAD, OUT_OF_RANGE, ROUNDED,
+};
 use crate::proto::xplane::{EVENTS, LINES, NAMES, PLANES, STATS, XEvent, XLine, XPlane, XStat};
 
 /// Whether a protobuf message begins like an `XSpace`: with a plane, whose second field is its name. A pprof file
@@ -54,7 +59,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
     check_count(bytes, EVENTS_MAX)?;
-    let mut reader = Reader { trace: Trace::new() };
+    let mut reader = Reader { trace: Trace::new(), threads: FxHashMap::default() };
     reader.trace.clock = ClockInfo { resolution: Nanos(1), ..ClockInfo::default() };
     for plane in messages(bytes, PLANES) {
         let bytes = plane?;
@@ -62,9 +67,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
         for line in messages(bytes, LINES) {
             let bytes = line?;
             let line = decoded::<XLine>(bytes)?;
-            match device_of(&plane.name) {
-                Some(device) => reader.stream(device, &plane, &line, bytes)?,
-                None => reader.thread(&plane, &line, bytes)?,
+            match Plane::of(&plane.name) {
+                Plane::Gpu(device) => reader.stream(device, &plane, &line, bytes)?,
+                Plane::OtherDevice => messages(bytes, EVENTS).for_each(|_| reader.gap(ON_NO_THREAD)),
+                Plane::Threads => reader.thread(&plane, &line, bytes)?,
             }
         }
     }
@@ -118,12 +124,10 @@ impl From<MalformedField> for ImportError {
     }
 }
 
-fn device_of(plane: &str) -> Option<u32> {
-    plane.strip_prefix("/device:GPU:")?.split(' ').next()?.parse().ok()
-}
-
 struct Reader {
     trace: Trace,
+    /// The line that had a name first, by plane and name.
+    threads: FxHashMap<(String, String), i64>,
 }
 
 impl Reader {
@@ -131,22 +135,16 @@ impl Reader {
         self.trace.ledger.gap(Stage::Decode, reason, 1);
     }
 
-    /// A line of a device: `Stream #17(Kernel)`.
+    /// A line of a GPU: `Stream #17(Kernel)`.
     fn stream(&mut self, device: u32, plane: &XPlane, line: &XLine, bytes: &[u8]) -> Result<(), ImportError> {
-        let Some(rest) = line.name.strip_prefix("Stream #") else { return Ok(()) };
-        let (number, kind) = rest.split_once('(').unwrap_or((rest, ""));
-        let stream = self.trace.stream(device, number.parse().ok());
+        let Some((number, kinds)) = xla::stream(&line.name) else { return Ok(()) };
+        let stream = self.trace.stream(device, number);
         for event in messages(bytes, EVENTS) {
             let bytes = event?;
             let event = decoded::<XEvent>(bytes)?;
             let Some((begin, duration)) = self.span(line, &event) else { continue };
             let name = name(plane, &event);
-            let kind = match kind {
-                _ if name.starts_with("MemcpyD") || name.starts_with("MemcpyH") => DeviceKind::Copy,
-                _ if kind.starts_with("Memcpy") => DeviceKind::Copy,
-                _ if kind.starts_with("Memset") => DeviceKind::Fill,
-                _ => DeviceKind::Kernel,
-            };
+            let kind = xla::work(kinds, name);
             let (name, correlation) = (self.trace.text(name), correlation(plane, bytes)?);
             let op = DeviceOp::correlated(stream, kind, begin, duration, name, correlation);
             if self.trace.device.push(op).is_none() {
@@ -157,7 +155,7 @@ impl Reader {
     }
 
     fn thread(&mut self, plane: &XPlane, line: &XLine, bytes: &[u8]) -> Result<(), ImportError> {
-        let thread = if line.name.is_empty() { line.id.to_string() } else { line.name.clone() };
+        let thread = self.thread_name(plane, line);
         let thread = self.trace.thread(&plane.name, &thread);
         for event in messages(bytes, EVENTS) {
             let bytes = event?;
@@ -178,6 +176,15 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// Threads of one name, as all of Python's have, are told apart by their ids.
+    fn thread_name(&mut self, plane: &XPlane, line: &XLine) -> String {
+        if line.name.is_empty() {
+            return line.id.to_string();
+        }
+        let first = *self.threads.entry((plane.name.clone(), line.name.clone())).or_insert(line.id);
+        if first == line.id { line.name.clone() } else { format!("{} {}", line.name, line.id) }
     }
 
     fn span(&mut self, line: &XLine, event: &XEvent) -> Option<(TraceTime, Duration)> {

@@ -383,11 +383,11 @@ fn xplane_lines_become_streams_and_threads() {
     };
     use prost::Message as _;
 
-    let plane = |name: &str, line: &str, event: &str, offset_ps: i64, stat: &str| {
+    let plane = |name: &str, (id, line): (i64, &str), event: &str, offset_ps: i64, stat: &str| {
         let stats = XStat { metadata_id: 6, unsigned: Some(18), signed: None };
         let of_event = XEvent { metadata_id: 4, offset_ps, duration_ps: 2_000 };
         let of_event = [of_event.encode_to_vec(), nested(STATS, &stats.encode_to_vec())].concat();
-        let line = XLine { id: 1, name: line.to_owned(), timestamp_ns: 1_000 };
+        let line = XLine { id, name: line.to_owned(), timestamp_ns: 1_000 };
         let line = [line.encode_to_vec(), nested(EVENTS, &of_event)].concat();
         let plane = XPlane {
             name: name.to_owned(),
@@ -397,14 +397,17 @@ fn xplane_lines_become_streams_and_threads() {
         nested(PLANES, &[plane.encode_to_vec(), nested(LINES, &line)].concat())
     };
     let id = "correlation_id";
-    let host = plane("/host:CPU", "main", "hipModuleLaunchKernel", 0, id);
-    let step = plane("/host:CPU", "main", "train", 0, "step_num");
-    let device = plane("/device:GPU:2", "Stream #17(Kernel)", "gemm", 500_400, id);
-    let derived = plane("/device:GPU:2", "XLA Ops", "fusion", 0, id);
-    let (trace, kind) = trace(&[host, step, device, derived].concat()).unwrap();
+    let host = plane("/host:CPU", (1, "python"), "hipModuleLaunchKernel", 0, id);
+    let step = plane("/host:CPU", (1, "python"), "train", 0, "step_num");
+    let other = plane("/host:CPU", (2, "python"), "load", 0, "batch");
+    let device = plane("/device:GPU:2", (17, "Stream #17(Memset,Compute)"), "gemm", 500_400, id);
+    let derived = plane("/device:GPU:2", (3, "XLA Ops"), "fusion", 0, id);
+    let tpu = plane("/device:TPU:0", (3, "XLA Ops"), "fusion", 0, id);
+    let (trace, kind) = trace(&[host, step, other, device, derived, tpu].concat()).unwrap();
     assert_eq!(kind, Kind::XPlane);
-    let expect = "RuntimeCall /host:CPU/main 1000+2 hipModuleLaunchKernel #18\n\
-                  Step /host:CPU/main 1000+2 train#18 #0\nKernel 2/17 1500+2 gemm #18 0 B\n1 rounded\n";
+    let expect = "RuntimeCall /host:CPU/python 1000+2 hipModuleLaunchKernel #18\n\
+                  Step /host:CPU/python 1000+2 train#18 #0\nOther /host:CPU/python 2 1000+2 load #0\n\
+                  Kernel 2/17 1500+2 gemm #18 0 B\n1 rounded\n1 on-no-thread\n";
     assert_eq!(shown(&trace), expect);
 }
 
