@@ -173,7 +173,7 @@ impl<'b> Arguments<'b> {
 
     pub(in crate::import) fn field(&mut self, key: &str) -> Option<&mut NumberOrText<'b>> {
         Some(match key {
-            "correlation" => &mut self.correlation,
+            "correlation" | "correlation_id" => &mut self.correlation,
             "bytes" | "Bytes" => &mut self.bytes,
             "device" | "Device Id" => &mut self.device,
             "stream" => &mut self.stream,

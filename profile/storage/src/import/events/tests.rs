@@ -145,6 +145,38 @@ fn numbered_steps_of_jax_are_training_steps() {
 }
 
 #[test]
+fn streams_of_jax_are_device_work() {
+    let named = |what: &str, pid: u32, tid: u32, name: &str| {
+        format!(r#"{{"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}},"#)
+    };
+    let names = [
+        named("process_name", 1, 0, "/device:GPU:3"),
+        named("thread_name", 1, 17, "Stream #14(MemcpyD2H,Compute)"),
+        named("thread_name", 1, 99, "XLA Ops"),
+        named("process_name", 2, 0, "/device:TPU:0"),
+        named("process_name", 701, 0, "/host:CPU"),
+        named("thread_name", 701, 5, "python"),
+    ];
+    let events = r#"
+        {"ph":"X","name":"cuLaunchKernel","pid":701,"tid":5,"ts":10,"dur":2,"args":{"correlation_id":"18"}},
+        {"ph":"X","name":"load","pid":701,"tid":5,"ts":13,"dur":1},
+        {"ph":"X","name":"fusion","pid":1,"tid":17,"ts":15,"dur":3,"args":{"correlation_id":"18","hlo_op":"f.1"}},
+        {"ph":"X","name":"MemcpyD2H","pid":1,"tid":17,"ts":19,"dur":1},
+        {"ph":"X","name":"f.1","pid":1,"tid":99,"ts":15,"dur":3},
+        {"ph":"X","name":"f.1","pid":2,"tid":3,"ts":15,"dur":3},{}"#;
+    check(
+        &format!("{}{events}", names.concat()),
+        &[
+            "RuntimeCall 701/5 10000+2000 cuLaunchKernel #18",
+            "Other 701/5 13000+1000 load #0",
+            "Kernel 3/14 15000+3000 fusion #18 0 B",
+            "Copy 3/14 19000+1000 MemcpyD2H #0 0 B",
+            "1 on-no-thread",
+        ],
+    );
+}
+
+#[test]
 fn communicators_have_the_names_that_programs_give_them() {
     let of = |description: &str| {
         format!(

@@ -10,26 +10,29 @@
 //!
 //! Events have their length (`X`), or a begin and an end (`B`, `E`). A mark of a thread is a range without length.
 //! What lies on no thread (asynchronous events, samples) is counted, not read. `Trace` spans are the profiler's own. A
-//! deepctx-bpf file says which rank each row is of: it has several.
+//! deepctx-bpf file says which rank each row is of: it has several. Events of JAX have no category, but rows with names
+//! ([`xla_rows`]).
 
 mod decimal;
 mod document;
 mod event;
 mod not_numbers;
 mod pairs;
+mod xla_rows;
 
 use serde::de::DeserializeSeed as _;
 use serde_json::value::RawValue;
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::trace::{ClockInfo, Duration, RankInfo, Trace, TraceTime};
+use deepctx_profile::trace::{Call, ClockInfo, DeviceKind, Duration, RankInfo, Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 
 use self::decimal::thousandths;
 use self::document::{Document, DocumentVisitor};
 use self::event::RawEvent;
 use self::pairs::{Begun, Half, Pairs};
+use self::xla_rows::{XlaRow, XlaRows};
 use super::arguments::Arguments;
 use super::ranks::Ranks;
 use super::trace_rows::{MEMORY, TraceEvent, TraceRows};
@@ -99,6 +102,7 @@ struct Reader<'b> {
     events: usize,
     too_many: bool,
     pairs: Pairs<'b>,
+    xla: XlaRows,
 }
 
 impl<'b> DocumentVisitor<'b> for Reader<'b> {
@@ -115,8 +119,9 @@ impl<'b> DocumentVisitor<'b> for Reader<'b> {
             Some("i" | "I" | "R") if is_of_thread(&raw) => self.mark(&raw),
             Some("B") => self.half(raw, true),
             Some("E") => self.half(raw, false),
-            // Names and marks of everything; flows repeat correlation ids.
-            Some("M" | "i" | "I" | "R" | "s" | "t" | "f" | "c" | "") | None => {}
+            Some("M") => self.xla.describe(&raw),
+            // Marks of everything; flows repeat correlation ids.
+            Some("i" | "I" | "R" | "s" | "t" | "f" | "c" | "") | None => {}
             Some(_) => self.gap(ON_NO_THREAD),
         }
         Ok(())
@@ -145,6 +150,15 @@ impl<'b> DocumentVisitor<'b> for Reader<'b> {
     fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>) {
         let number = |of: Option<u64>| u32::try_from(of?).ok();
         self.rank = RankInfo { rank: number(rank), world_size: number(world_size) };
+    }
+}
+
+/// The category of an event of a device.
+const fn device_category(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Kernel => "kernel",
+        DeviceKind::Copy => "gpu_memcpy",
+        DeviceKind::Fill => "gpu_memset",
     }
 }
 
@@ -265,14 +279,28 @@ impl<'b> Reader<'b> {
         duration: Nanos,
     ) {
         let arguments = Self::arguments(raw.args);
+        let mut category = raw.cat.as_ref().map_or("", |text| &*text.0);
+        let mut row = (raw.pid.number(), raw.tid.number());
+        match self.xla.of(process, thread, name).filter(|_| category.is_empty()) {
+            None => {}
+            Some(XlaRow::Derived) => return,
+            Some(XlaRow::OtherDevice) => return self.gap(ON_NO_THREAD),
+            Some(XlaRow::Stream { device, stream, kind }) => {
+                (category, row) = (device_category(kind), (Some(u64::from(device)), stream));
+            }
+            Some(XlaRow::Thread) => {
+                let is_call = arguments.correlation.number().is_some() || Call::of(name) != Call::Other;
+                category = if is_call { "gpu_api" } else { "" };
+            }
+        }
         self.events += 1;
         self.rows().complete(&TraceEvent {
-            category: raw.cat.as_ref().map_or("", |text| &*text.0),
+            category,
             name,
             process,
             thread,
             is_of_thread: true,
-            row: (raw.pid.number(), raw.tid.number()),
+            row,
             begin,
             duration,
             arguments: &arguments,
