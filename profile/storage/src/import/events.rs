@@ -44,7 +44,7 @@ pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportE
 fn with_all(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let trace = match kind {
         Kind::Kineto => return Ok(kineto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
-        Kind::Rocprof => rocprof::read(bytes)?,
+        Kind::Rocprof => return rocprof::read(bytes),
         Kind::XPlane => xplane::read(bytes)?,
         Kind::Perfetto => return Ok(perfetto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
         #[cfg(feature = "nsys")]

@@ -1,13 +1,17 @@
-//! rocprofv3's JSON to a trace.
+//! rocprofv3's JSON to traces, one for each process.
 //!
-//! Owns: [`read`]. Because: it is what AMD's own profiler writes of dispatches, copies and calls. Does not: read its
-//! counters, samples or OTF2 and Perfetto output.
+//! Owns: [`read`]. Because: it is what AMD's own profiler writes of dispatches, copies, calls and ranges. Does not: read
+//! its counters, samples, allocations or OTF2 and Perfetto output.
 //!
 //! Times are nanoseconds since the boot of the machine. `correlation_id.internal` connects a dispatch with its call,
-//! where `--hip-trace` or `--hsa-trace` recorded the call.
+//! where `--hip-trace` or `--hsa-trace` recorded the call, and a range of ROCTx with its name. Each process counts its
+//! own from 1, so that processes of one file are traces of their own, on one clock.
+
+use std::fmt;
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::intern::Id;
@@ -20,20 +24,24 @@ use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, TOO_LONG, YEAR};
 
-pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
+/// Reads the traces of a file, with process ids if it has several.
+pub(super) fn read(bytes: &[u8]) -> Result<Vec<(Option<u32>, Trace)>, ImportError> {
     let document: Document = serde_json::from_slice(bytes)
         .map_err(|error| ImportError::damaged(Kind::Rocprof, error.to_string()))?;
-    let mut reader = Reader { trace: Trace::new() };
-    reader.trace.clock = ClockInfo { resolution: Nanos(1), ..ClockInfo::default() };
-    for process in &document.processes {
-        let of = &process.buffer_records;
-        let events = of.kernel_dispatch.len() + of.memory_copy.len() + of.hip_api.len() + of.hsa_api.len();
-        if events > EVENTS_MAX - reader.trace.len().min(EVENTS_MAX) {
-            return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
-        }
-        reader.process(process);
+    let events = document.processes.iter().map(|process| process.buffer_records.len()).sum::<usize>();
+    if events > EVENTS_MAX {
+        return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
     }
-    Ok(reader.trace)
+    let is_one = document.processes.len() == 1;
+    let clock = ClockInfo { resolution: Nanos(1), domain: (!is_one).then_some(0), ..ClockInfo::default() };
+    let of_process = |process: &Process| {
+        let mut reader = Reader { trace: Trace::new() };
+        reader.trace.clock = clock;
+        reader.process(process);
+        let pid = u32::try_from(process.metadata.pid).ok();
+        (pid.filter(|_| !is_one), reader.trace)
+    };
+    Ok(document.processes.iter().map(of_process).collect())
 }
 
 struct Reader {
@@ -90,7 +98,28 @@ impl Reader {
                 self.gap(NOT_UNDERSTOOD);
                 continue;
             };
-            self.call(&pid, name, call);
+            self.call(&pid, HostKind::RuntimeCall, name, call);
+        }
+        // A call of RCCL is around those that launch its work, which have the ids.
+        for call in &process.buffer_records.rccl_api {
+            let name = process.operation(call.kind, call.operation).unwrap_or("[RCCL]");
+            self.call(&pid, HostKind::Other, name, call);
+        }
+        self.ranges(&pid, process);
+    }
+
+    /// Ranges and marks of ROCTx. Its calls without a text, as those that name a thread, are calls.
+    fn ranges(&mut self, pid: &str, process: &Process) {
+        let texts: FxHashMap<u64, &str> =
+            process.strings.marker_api.iter().map(|text| (text.key, &*text.value)).collect();
+        for range in &process.buffer_records.marker_api {
+            match texts.get(&range.correlation_id.internal) {
+                Some(text) => self.call(pid, HostKind::Annotation, text, range),
+                None => {
+                    let name = process.operation(range.kind, range.operation).unwrap_or("[ROCTx]");
+                    self.call(pid, HostKind::Other, name, range);
+                }
+            }
         }
     }
 
@@ -110,16 +139,16 @@ impl Reader {
         }
     }
 
-    fn call(&mut self, pid: &str, name: &str, record: &Record) {
+    fn call(&mut self, pid: &str, kind: HostKind, name: &str, record: &Record) {
         let Some((begin, duration)) = self.span(record.start_timestamp, record.end_timestamp) else { return };
         let thread = self.trace.thread(pid, &record.thread_id.to_string());
         let op = HostOp {
             thread,
-            kind: HostKind::RuntimeCall,
+            kind,
             begin,
             duration,
             name: self.trace.text(name),
-            correlation: record.correlation_id.internal,
+            correlation: if kind.is_call() { record.correlation_id.internal } else { 0 },
             status: Status::Unknown,
             context: NodeId::ROOT,
         };
@@ -134,8 +163,34 @@ const AGENT_GPU: u32 = 2;
 
 #[derive(Deserialize)]
 struct Document {
-    #[serde(rename = "rocprofiler-sdk-tool")]
+    #[serde(rename = "rocprofiler-sdk-tool", deserialize_with = "processes")]
     processes: Vec<Process>,
+}
+
+/// Maximum processes of a file, as of other formats: one without anything takes three bytes there, and thousands here.
+const PROCESSES_MAX: usize = 1024;
+
+fn processes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Process>, D::Error> {
+    struct Visit;
+    impl<'de> Visitor<'de> for Visit {
+        type Value = Vec<Process>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of processes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(process) = seq.next_element()? {
+                if all.len() >= PROCESSES_MAX {
+                    return Err(A::Error::custom(format_args!("it has more than {PROCESSES_MAX} processes")));
+                }
+                all.push(process);
+            }
+            Ok(all)
+        }
+    }
+    from.deserialize_seq(Visit)
 }
 
 #[derive(Deserialize)]
@@ -183,6 +238,15 @@ struct Symbol {
 struct Names {
     #[serde(default)]
     buffer_records: Vec<KindNames>,
+    /// Texts of ROCTx, by correlation id.
+    #[serde(default)]
+    marker_api: Vec<MarkerText>,
+}
+
+#[derive(Deserialize)]
+struct MarkerText {
+    key: u64,
+    value: String,
 }
 
 #[derive(Deserialize)]
@@ -202,6 +266,17 @@ struct Records {
     hip_api: Vec<Record>,
     #[serde(default)]
     hsa_api: Vec<Record>,
+    #[serde(default)]
+    rccl_api: Vec<Record>,
+    #[serde(default)]
+    marker_api: Vec<Record>,
+}
+
+impl Records {
+    fn len(&self) -> usize {
+        let calls = [&self.hip_api, &self.hsa_api, &self.rccl_api, &self.marker_api];
+        self.kernel_dispatch.len() + self.memory_copy.len() + calls.map(Vec::len).iter().sum::<usize>()
+    }
 }
 
 #[derive(Deserialize)]

@@ -400,6 +400,48 @@ fn rocprofv3_dispatches_are_joined_with_their_calls() {
     assert_eq!(shown(&trace), expect);
 }
 
+#[test]
+fn rocprofv3_keeps_ranges_and_processes_apart() {
+    let record = |operation: u32, id: u32, (start, end): (u32, u32)| {
+        format!(
+            r#""kind":0,"operation":{operation},"thread_id":3,"correlation_id":{{"internal":{id}}},
+                "start_timestamp":{start},"end_timestamp":{end}"#
+        )
+    };
+    let process = |pid: u32, range: &str| {
+        format!(
+            r#"{{"metadata":{{"pid":{pid}}},"agents":[{{"id":{{"handle":5}},"type":2}}],
+            "kernel_symbols":[{{"kernel_id":8,"formatted_kernel_name":"gemm"}}],
+            "strings":{{"marker_api":[{{"key":3,"value":"{range}"}}],
+              "buffer_records":[{{"operations":["hipLaunchKernel","ncclAllReduce","roctxNameOsThread"]}}]}},
+            "buffer_records":{{
+              "kernel_dispatch":[{{{},"stream_id":{{"handle":4}},
+                 "dispatch_info":{{"agent_id":{{"handle":5}},"kernel_id":8}}}}],
+              "hip_api":[{{{}}}],"rccl_api":[{{{}}}],"marker_api":[{{{}}},{{{}}}]}}}}"#,
+            record(0, 1, (100, 140)),
+            record(0, 1, (80, 90)),
+            record(1, 2, (70, 95)),
+            record(0, 3, (60, 200)),
+            record(2, 4, (50, 51)),
+        )
+    };
+    let document = format!(r#"{{"rocprofiler-sdk-tool":[{},{}]}}"#, process(9, "train"), process(10, "test"));
+    let (traces, _) = traces(document.as_bytes()).unwrap();
+    let expect = |pid: u32, range: &str| {
+        format!(
+            "RuntimeCall {pid}/3 80+10 hipLaunchKernel #1\nOther {pid}/3 70+25 ncclAllReduce #0\n\
+             Annotation {pid}/3 60+140 {range} #0\nOther {pid}/3 50+1 roctxNameOsThread #0\n\
+             Kernel 0/4 100+40 gemm #1 0 B\n"
+        )
+    };
+    let found: Vec<_> = traces.iter().map(|(pid, trace)| (*pid, trace.clock.domain, shown(trace))).collect();
+    let expect = [(Some(9), Some(0), expect(9, "train")), (Some(10), Some(0), expect(10, "test"))];
+    assert_eq!(found, expect);
+    let many = format!(r#"{{"rocprofiler-sdk-tool":[{}{{}}]}}"#, "{},".repeat(1024));
+    let error = super::traces(many.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("more than 1024 processes"), "{error}");
+}
+
 /// A field of a message whose content is a message.
 fn nested(number: u32, content: &[u8]) -> Vec<u8> {
     let mut out = vec![(number << 3 | 2) as u8];
