@@ -48,17 +48,7 @@ impl Reader<'_> {
 
     /// Reads NVTX ranges.
     pub(super) fn ranges(&mut self) -> Result<()> {
-        let mut domains: FxHashMap<i64, String> = FxHashMap::default();
-        let columns = ["eventType", "domainId", "text", "textId"];
-        self.table("NVTX_EVENTS", &columns, |processes, row| {
-            if row.integer(0) == Some(DOMAIN)
-                && domains.len() < DOMAINS_MAX
-                && let (Some(id), Some(text)) = (row.integer(1), text(processes, row, 2))
-            {
-                domains.insert(id, text);
-            }
-            Ok(())
-        })?;
+        let domains = self.domains()?;
         let columns = [&EVENT[..], &["eventType", "domainId", "text", "textId"]].concat();
         self.table("NVTX_EVENTS", &columns, |processes, row| {
             let (begin, end) = match row.integer(3) {
@@ -75,13 +65,32 @@ impl Reader<'_> {
             let text = text(processes, row, 5).unwrap_or_else(|| "[no name]".to_owned());
             let (kind, name) = names::range(&text);
             let trace = &mut processes.get(number).trace;
-            let name = match row.integer(4).and_then(|domain| domains.get(&domain)) {
+            // Each process numbers its own; a row that names none is of any.
+            let of_row = |domain| domains.get(&(Some(id.key()), domain)).or(domains.get(&(None, domain)));
+            let name = match row.integer(4).and_then(of_row) {
                 Some(domain) => trace.text(&format!("{domain}:{name}")),
                 None => trace.text(name),
             };
             let of = Event { kind, name, correlation: 0, status: Status::Unknown };
             event(processes, number, id, begin, end, of)
         })
+    }
+
+    /// Names of NVTX domains, by process and number.
+    fn domains(&mut self) -> Result<FxHashMap<(Option<u64>, i64), String>> {
+        let mut domains = FxHashMap::default();
+        let columns = ["eventType", "domainId", "text", "textId", "globalTid"];
+        self.table("NVTX_EVENTS", &columns, |processes, row| {
+            if row.integer(0) == Some(DOMAIN)
+                && domains.len() < DOMAINS_MAX
+                && let (Some(id), Some(text)) = (row.integer(1), text(processes, row, 2))
+            {
+                let process = row.number(4).map(|thread| GlobalId(thread).key());
+                domains.insert((process, id), text);
+            }
+            Ok(())
+        })?;
+        Ok(domains)
     }
 
     /// Reads calls of system and NVIDIA libraries.

@@ -55,7 +55,7 @@ pub(super) struct GlobalId(pub(super) u64);
 
 impl GlobalId {
     /// The process, with its machine.
-    fn key(self) -> u64 {
+    pub(super) fn key(self) -> u64 {
         self.0 >> THREAD_BITS
     }
 

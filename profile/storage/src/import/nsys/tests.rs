@@ -232,6 +232,26 @@ fn every_table_becomes_its_events() {
 }
 
 #[test]
+fn domains_of_ranges_are_those_of_their_process() {
+    let (main, other) = (A + 111, B + 112);
+    let rows = format!(
+        "INSERT INTO NVTX_EVENTS VALUES (1, NULL, 75, NULL, 'NCCL', {main}, NULL, NULL, 3),
+          (1, NULL, 75, NULL, 'Loader', {other}, NULL, NULL, 3), (1, NULL, 75, NULL, 'Any', NULL, NULL, NULL, 4),
+          (2, 3, 59, NULL, 'x', {main}, NULL, NULL, 3), (4, 5, 59, NULL, 'y', {other}, NULL, NULL, 3),
+          (6, 7, 59, NULL, 'z', {other}, NULL, NULL, 4);"
+    );
+    check(
+        &export(&rows),
+        &[
+            "process 111",
+            "Annotation 111/111 2+1 NCCL:x #0",
+            "Annotation 112/112 4+1 Loader:y #0",
+            "Annotation 112/112 6+1 Any:z #0",
+        ],
+    );
+}
+
+#[test]
 fn waits_name_the_record_of_their_event() {
     let main = A + 111;
     let rows = |event: &str| {
