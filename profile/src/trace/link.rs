@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 
 use super::basis::Basis;
+use super::calls::{Calls, latest_before};
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, SyncKind};
 use super::graph_edges::{GraphOrder, GraphWaits};
 use super::name::Call;
@@ -260,70 +261,6 @@ fn by_lane<L, R>(lanes: usize, rows: impl Iterator<Item = (Id<L>, Id<R>)>) -> Ve
     of
 }
 
-/// The calls of a trace, by correlation id.
-struct Calls {
-    correlations: PackedColumn,
-    ids: Vec<Id<HostOp>>,
-}
-
-impl Calls {
-    fn of(trace: &Trace) -> Self {
-        let calls = trace.host.iter().filter(|(_, op)| op.kind.is_call() && op.correlation != 0);
-        let mut calls: Vec<(u64, Id<HostOp>)> = calls.map(|(id, op)| (op.correlation, id)).collect();
-        calls.sort_unstable();
-        let mut correlations = PackedColumn::default();
-        calls.iter().for_each(|(correlation, _)| correlations.add(*correlation));
-        Calls { correlations, ids: calls.into_iter().map(|(_, id)| id).collect() }
-    }
-
-    fn least(&self) -> Option<u64> {
-        (!self.ids.is_empty()).then(|| self.correlations.at(0))
-    }
-
-    /// The call with an id; of several, the latest that began before a time, or else the first: inferred.
-    fn before(&self, trace: &Trace, correlation: u64, at: TraceTime) -> Option<(Id<HostOp>, Basis)> {
-        match self.near(&mut 0, correlation) {
-            [] => None,
-            [call] => Some((*call, Basis::Exact)),
-            several @ [first, ..] => {
-                Some((latest_before(trace, several, at).unwrap_or(*first), Basis::Inferred))
-            }
-        }
-    }
-
-    /// The calls with an id, searched around `place` first, which is then updated: work comes in about the order of its
-    /// calls.
-    fn near(&self, place: &mut usize, correlation: u64) -> &[Id<HostOp>] {
-        let of = |at: usize| (at < self.ids.len()).then(|| Column::<u64>::at(&self.correlations, at));
-        let is_below = |at: usize| of(at).is_some_and(|of| of < correlation);
-        let (mut low, mut step) = (*place, 1);
-        while low > 0 && !is_below(low - 1) {
-            low = low.saturating_sub(step);
-            step *= 2;
-        }
-        let (mut high, mut step) = (low, 1);
-        while is_below(high) {
-            low = high + 1;
-            high += step;
-            step *= 2;
-        }
-        // All before `low` are below, and `high` is not.
-        while low < high {
-            let middle = low.midpoint(high);
-            if is_below(middle) { low = middle + 1 } else { high = middle }
-        }
-        let equal = (low..).take_while(|at| of(*at) == Some(correlation)).count();
-        *place = low;
-        &self.ids[low..low + equal]
-    }
-}
-
-/// Of these calls, the latest that began before.
-fn latest_before(trace: &Trace, calls: &[Id<HostOp>], at: TraceTime) -> Option<Id<HostOp>> {
-    let begin = |id: &Id<HostOp>| trace.host.get(*id).map(|op| op.begin);
-    calls.iter().copied().filter(|id| begin(id) <= Some(at)).max_by_key(|id| (begin(id), *id))
-}
-
 fn launches(trace: &Trace, calls: &Calls) -> PackedColumn {
     let least = calls.least();
     let mut place = 0;
@@ -429,7 +366,9 @@ impl<'t> Queues<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::text;
+    use crate::trace::{HostKind, Status, text};
+    use crate::tree::NodeId;
+    use crate::units::Nanos;
 
     fn check(input: &str, expect: &[&str]) {
         let trace = text::parse(input).unwrap();
@@ -469,6 +408,35 @@ mod tests {
                 "none <- NoCorrelation ",
             ],
         );
+    }
+
+    /// With a search through all calls of the id for each kernel, this would take minutes.
+    #[test]
+    fn an_id_of_very_many_calls_is_no_burden() {
+        const CALLS: u64 = 100_000;
+        let mut trace = Trace::new();
+        let (thread, stream) = (trace.thread("1", "1"), trace.stream(0, Some(7)));
+        let name = trace.text("cudaLaunchKernel");
+        let at = |number: u64| TraceTime::from_nanos(number * 10);
+        for number in (0..CALLS).rev() {
+            trace.host.push(HostOp {
+                thread,
+                kind: HostKind::RuntimeCall,
+                begin: at(number),
+                duration: Nanos(1),
+                name,
+                correlation: 9,
+                status: Status::Unknown,
+                context: NodeId::ROOT,
+            });
+            let begin = at(number) + Nanos(5);
+            trace.device.push(DeviceOp::correlated(stream, DeviceKind::Kernel, begin, Nanos(1), name, 9));
+        }
+        let links = Links::of(&trace);
+        for (id, op) in trace.device.iter() {
+            let Launch::Ambiguous(call) = links.launch(id) else { panic!("{:?}", links.launch(id)) };
+            assert_eq!(trace.host.get(call).unwrap().begin + Nanos(5), op.begin);
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod assemble;
 mod at_zero;
 mod basis;
 mod call_context;
+mod calls;
 mod columns;
 mod counter_lanes;
 mod counter_unit;
