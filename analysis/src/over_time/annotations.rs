@@ -69,7 +69,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Annotations {
     for (_, range) in trace.device_ranges.iter().filter(|(_, range)| window.has(range.begin)) {
         by_name.entry(range.name).or_default().projected.push(range.duration.0);
     }
-    // First the sum right below each operation: its enclosing ranges are found once.
+    // First the sum right below each operation.
     let mut below: FxHashMap<Id<HostOp>, (u64, u64)> = FxHashMap::default();
     for (id, op) in window.device() {
         let call = links.launch(id).call();
@@ -78,21 +78,19 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Annotations {
             *sum = (sum.0 + 1, sum.1.saturating_add(op.duration.0));
         }
     }
-    for (parent, (count, device_ns)) in below {
-        let mut names: Vec<StrId> = Vec::new();
-        let mut around = Some(parent);
-        while let Some(id) = around {
-            if let Some(op) = trace.host.get(id).filter(is_annotation)
-                && !names.contains(&op.name)
-            {
-                names.push(op.name);
-            }
-            around = nesting.around(id).parent;
-        }
-        for name in names {
-            let sums = by_name.entry(name).or_default();
+    // Then of each with all below it: an operation precedes what is within it.
+    for id in links.threads().iter().flat_map(|thread| thread.iter().rev()) {
+        let Some((count, device_ns)) = below.remove(id) else { continue };
+        let around = nesting.around(*id);
+        // A range within one of the same name counts once.
+        if let Some(op) = trace.host.get(*id).filter(is_annotation).filter(|_| !around.repeated) {
+            let sums = by_name.entry(op.name).or_default();
             sums.launched += count;
             sums.device_ns = sums.device_ns.saturating_add(device_ns);
+        }
+        if let Some(parent) = around.parent {
+            let sum = below.entry(parent).or_default();
+            *sum = (sum.0 + count, sum.1.saturating_add(device_ns));
         }
     }
     let row = |(name, sums): (StrId, Sums)| Annotation {

@@ -18,7 +18,7 @@ use std::fmt;
 use deepctx_common::reasons;
 use deepctx_profile::trace::{DeviceOp, Job, KernelClass, RankTrace, TraceTime};
 use deepctx_profile::units::Nanos;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
@@ -233,8 +233,8 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     let mut ops: Vec<_> = window.device().collect();
     ops.retain(|(_, op)| KernelClass::of(op.kind, window.name(op)) == KernelClass::Communication);
     ops.sort_by_key(|(id, op)| (op.begin, *id));
-    let mut streams = Vec::new();
-    let mut inferred = false;
+    // In the order of their first use.
+    let mut streams = FxHashMap::default();
     for (id, op) in ops {
         let mut add = |communicator: String, ordinal| {
             let parts = communicators.entry(communicator).or_default().entry(window.of.rank).or_default();
@@ -247,14 +247,11 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
         if messages.contains(&id) {
             continue;
         }
-        inferred = true;
-        if !streams.contains(&op.stream) {
-            streams.push(op.stream);
-        }
-        let place = streams.iter().position(|stream| *stream == op.stream).unwrap_or(0);
-        add(format!("stream {} of collectives", place + 1), None);
+        let next = streams.len() + 1;
+        let number = *streams.entry(op.stream).or_insert(next);
+        add(format!("stream {number} of collectives"), None);
     }
-    inferred
+    !streams.is_empty()
 }
 
 /// Keeps the collectives that all ranks have, in the order of their numbers, if traces state these.

@@ -51,7 +51,7 @@ pub(super) struct EnclosingOps {
     pub(super) operator: Option<Id<HostOp>>,
     /// The innermost enclosing range of the program, layer or Python function; training steps do not count.
     pub(super) place: Option<Id<HostOp>>,
-    /// Whether it is an operator within one of the same name.
+    /// Whether it is an operator within one of the same name, or a range or layer within one of the same name.
     pub(super) repeated: bool,
 }
 
@@ -71,18 +71,20 @@ impl Nesting {
         let mut around = vec![EnclosingOps::default(); of.trace.host.len()];
         for thread in of.links.threads() {
             let mut open: Vec<OpenOp> = Vec::new();
-            let mut operators: FxHashMap<StrId, usize> = FxHashMap::default();
+            let mut names: FxHashMap<(bool, StrId), usize> = FxHashMap::default();
             for id in thread {
                 let Some(op) = of.trace.host.get(*id) else { continue };
                 while let Some(ended) = open.pop_if(|open| open.end <= op.begin) {
-                    if ended.op.kind == HostKind::Operator {
-                        *operators.entry(ended.op.name).or_default() -= 1;
+                    if let Some(key) = counted(&ended.op) {
+                        *names.entry(key).or_default() -= 1;
                     }
                 }
                 let mut row = around_of(open.last(), &around);
                 if op.kind == HostKind::Operator {
                     row.operator = Some(*id);
-                    let same = operators.entry(op.name).or_default();
+                }
+                if let Some(key) = counted(&op) {
+                    let same = names.entry(key).or_default();
                     row.repeated = *same > 0;
                     *same += 1;
                 }
@@ -96,6 +98,15 @@ impl Nesting {
     /// Enclosing operations of an operation.
     pub(super) fn around(&self, id: Id<HostOp>) -> EnclosingOps {
         self.0.get(id.index()).copied().unwrap_or_default()
+    }
+}
+
+/// What may be within one of the same name: whether it is an operator, and the name.
+fn counted(op: &HostOp) -> Option<(bool, StrId)> {
+    match op.kind {
+        HostKind::Operator => Some((true, op.name)),
+        HostKind::Annotation | HostKind::Layer => Some((false, op.name)),
+        _ => None,
     }
 }
 

@@ -124,6 +124,28 @@ fn annotations_have_what_was_launched_within_them() {
     assert!(found.rows.iter().all(|row| row.projected.is_none()));
 }
 
+/// Each range begins in the one before and outlives it, so that all are within the first. With a walk to the outermost
+/// one for each launch, this would take minutes.
+#[test]
+fn ranges_that_overlap_in_turn_cost_little() {
+    const RANGES: u64 = 8_000;
+    let range = |n: u64| {
+        let [at, end] = [10 * n, 10 * n + 15];
+        format!(
+            "range m {at}..{end} r{n}\ncall m {}..{} cudaLaunchKernel #{}\nkernel 0/7 {}..{} k #{}\n",
+            at + 1,
+            at + 2,
+            n + 1,
+            at + 3,
+            at + 4,
+            n + 1
+        )
+    };
+    let found = of(&(0..RANGES).map(range).collect::<String>()).annotations.remove(0);
+    let first = &found.rows[0];
+    assert_eq!((&*first.name, first.launched, first.device_ns), ("r0", RANGES, RANGES * 1_000));
+}
+
 #[test]
 fn pacing_is_from_begin_to_begin() {
     let found = of("
