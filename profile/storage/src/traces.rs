@@ -3,6 +3,7 @@
 //! Owns: [`open_traces`], and which files of a folder are traces. Because: tools write one file for each rank, and
 //! finding a straggler starts from a folder of them. Does not: know a format; [`crate::import`] does.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -149,9 +150,27 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
     Ok(all)
 }
 
+/// The name of a file without the suffix of its packing.
+fn unpacked(name: &str) -> &str {
+    PACKED.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
 fn has_name_of_trace(name: &str) -> bool {
-    let unpacked = PACKED.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-    NAMES.iter().any(|end| unpacked.ends_with(end))
+    NAMES.iter().any(|end| unpacked(name).ends_with(end))
+}
+
+/// Leaves out other forms of XPlane files: JAX and TensorBoard write `HOST.trace.json.gz` and `perfetto_trace.json.gz`
+/// beside `HOST.xplane.pb`. Each would count as a rank that did the same.
+fn leave_out_other_forms(files: &mut Vec<PathBuf>) {
+    let host = |file: &PathBuf| Some(unpacked(&name(file)).strip_suffix(".xplane.pb")?.to_owned());
+    let hosts: HashSet<String> = files.iter().filter_map(host).collect();
+    if hosts.is_empty() {
+        return;
+    }
+    files.retain(|file| match unpacked(&name(file)) {
+        "perfetto_trace.json" => false,
+        name => name.strip_suffix(".trace.json").is_none_or(|host| !hosts.contains(host)),
+    });
 }
 
 fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
@@ -163,5 +182,26 @@ fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     files.sort();
+    leave_out_other_forms(&mut files);
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_each_capture_in_one_form() {
+        let check = |written: &[&str], expect: &[&str]| {
+            let folder = tempfile::tempdir().unwrap();
+            written.iter().for_each(|file| fs::write(folder.path().join(file), "").unwrap());
+            let found = in_folder(folder.path()).unwrap();
+            assert_eq!(found.iter().map(|file| name(file)).collect::<Vec<_>>(), expect);
+        };
+        check(
+            &["a.trace.json.gz", "a.xplane.pb", "b.trace.json.gz", "notes.txt", "perfetto_trace.json.gz"],
+            &["a.xplane.pb", "b.trace.json.gz"],
+        );
+        check(&["a.trace.json", "perfetto_trace.json"], &["a.trace.json", "perfetto_trace.json"]);
+    }
 }
