@@ -89,7 +89,7 @@ fn of_device(rank: u32, device: u32, ops: &[(KernelClass, DeviceOp)]) -> DeviceT
         overlap_ns: overlap,
         overlap_percent: percent(overlap, communication.length()),
         exposed_communication_ns: communication.without(&compute).without(&memory).length(),
-        kernel_sum_ns: kernels.map(|(_, op)| op.duration.0).sum(),
+        kernel_sum_ns: kernels.fold(0, |sum: u64, (_, op)| sum.saturating_add(op.duration.0)),
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Copies> {
     }
     let row = |(name, ops): (&str, Vec<DeviceOp>)| {
         let bytes: u64 = ops.iter().fold(0, |sum, op| op.bytes.0.saturating_add(sum));
-        let time_ns = ops.iter().map(|op| op.duration.0).sum();
+        let time_ns = ops.iter().fold(0, |sum: u64, op| sum.saturating_add(op.duration.0));
         Copies {
             rank: window.of.rank,
             name: deepctx_profile::frame::clean(name),

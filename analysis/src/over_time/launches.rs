@@ -70,7 +70,7 @@ pub(super) fn compute(window: &Window<'_>) -> Launches {
         let uses = calls.entry(call_id.number()).or_insert(0);
         *uses += 1;
         if *uses == 1 {
-            row.call_ns += call.duration.0;
+            row.call_ns = row.call_ns.saturating_add(call.duration.0);
         }
         row.launches += 1;
         row.by_order += u64::from(matches!(launch, Launch::ByOrder(_)));

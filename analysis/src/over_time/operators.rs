@@ -109,6 +109,12 @@ struct Sums {
     places: SumsByName,
 }
 
+impl Sums {
+    fn include(&mut self, time: u64) {
+        self.inclusive_ns = self.inclusive_ns.saturating_add(time);
+    }
+}
+
 pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     let (trace, links) = (&window.of.trace, &window.of.links);
     let basis = OperatorBasis::of(trace);
@@ -129,7 +135,8 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
             }
             continue;
         };
-        *below.entry(operator_id).or_default() += op.duration.0;
+        let time = below.entry(operator_id).or_default();
+        *time = time.saturating_add(op.duration.0);
         let sums = operators.entry(operator.name).or_default();
         add(&mut sums.kernels, &op, op.name);
         let place = nesting.around(operator_id).place.and_then(|id| trace.host.get(id));
@@ -162,7 +169,8 @@ fn called(window: &Window<'_>, nesting: &Nesting) -> FxHashMap<StrId, Sums> {
         if op.kind == HostKind::Operator && window.has(op.begin) {
             let sums = operators.entry(op.name).or_default();
             sums.calls += 1;
-            sums.host_ns += if nesting.around(id).repeated { 0 } else { op.duration.0 };
+            let own = if nesting.around(id).repeated { 0 } else { op.duration.0 };
+            sums.host_ns = sums.host_ns.saturating_add(own);
         }
     }
     operators
@@ -179,7 +187,7 @@ fn by_stack(
     for (place, name) in context.operators.iter().enumerate() {
         // An operator within one of the same name counts once.
         if !context.operators[..place].contains(name) {
-            operators.entry(*name).or_default().inclusive_ns += op.duration.0;
+            operators.entry(*name).or_default().include(op.duration.0);
         }
     }
     let Some(innermost) = context.operators.last() else { return false };
@@ -210,11 +218,12 @@ fn inclusive(
             let Some(time) = below.remove(id) else { continue };
             let around = nesting.around(*id);
             if let Some(op) = trace.host.get(*id).filter(|_| !around.repeated) {
-                operators.entry(op.name).or_default().inclusive_ns += time;
+                operators.entry(op.name).or_default().include(time);
             }
             let outer = around.parent.and_then(|parent| nesting.around(parent).operator);
             if let Some(outer) = outer {
-                *below.entry(outer).or_default() += time;
+                let sum = below.entry(outer).or_default();
+                *sum = sum.saturating_add(time);
             }
         }
     }
@@ -240,7 +249,8 @@ fn row(name: String, sums: Sums, basis: OperatorBasis, text: &dyn Fn(StrId) -> S
 }
 
 fn launched(of: SumsByName, text: &dyn Fn(StrId) -> String) -> LaunchedWork {
-    let (count, device_ns) = of.values().fold((0, 0), |(count, ns), row| (count + row.0, ns + row.1));
+    let (count, device_ns) =
+        of.values().fold((0, 0u64), |(count, ns), row| (count + row.0, ns.saturating_add(row.1)));
     LaunchedWork { count, device_ns, kernels: launched_rows(of, text) }
 }
 
@@ -250,6 +260,14 @@ fn launched_rows<N>(of: FxHashMap<N, (u64, u64)>, text: &dyn Fn(N) -> String) ->
         rows.map(|(id, (count, device_ns))| Kernel { name: text(id), count, device_ns }).collect();
     rows.sort_rows_by(|a, b| b.device_ns.cmp(&a.device_ns).then_with(|| a.name.cmp(&b.name)));
     rows
+}
+
+impl Operators {
+    /// Time of all work, by operators and by none.
+    pub(crate) fn device_ns(&self) -> u64 {
+        let of_rows = self.rows.iter().map(|row| row.launched.device_ns);
+        of_rows.fold(self.outside.device_ns, u64::saturating_add)
+    }
 }
 
 impl From<Kernel> for CallSite {

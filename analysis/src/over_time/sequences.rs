@@ -115,8 +115,8 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Sequences {
         let key = (call.name, ops.iter().map(|op| op.name).collect());
         let sums = found.entry(key).or_default();
         sums.count += 1;
-        sums.device_ns += ops.iter().map(|op| op.duration.0).sum::<u64>();
-        sums.host_ns += call.host_ns;
+        sums.device_ns = ops.iter().fold(sums.device_ns, |sum, op| sum.saturating_add(op.duration.0));
+        sums.host_ns = sums.host_ns.saturating_add(call.host_ns);
     }
     let text = |id: StrId| clean(trace.name(id));
     let mut rows: Vec<_> = found.into_iter().collect();

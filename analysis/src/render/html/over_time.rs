@@ -8,7 +8,7 @@ use deepctx_storage::export::html::{Column, Tab};
 
 use super::cells::{first, numbers, share, time};
 use super::{percent, work};
-use crate::over_time::{Measurement, Operators, OverTime};
+use crate::over_time::{Measurement, OverTime};
 use crate::render::text::{
     bound_in_words, clock_in_words, communicators_in_words, not_measured_in_words, sequence_in_words,
     within_clocks_in_words,
@@ -143,7 +143,7 @@ fn operators(tables: &OverTime) -> Tab {
         vec![Column::code("Operator"), Column::code("Most of its kernels' time")],
     ];
     let rows = tables.operators.iter().flat_map(|of| {
-        let whole = whole_of(of);
+        let whole = of.device_ns();
         let launching = of.rows.iter().filter(|row| row.launched.count > 0);
         let rows = launching.map(move |row| {
             let kernel = row.launched.kernels.first();
@@ -168,10 +168,6 @@ fn operators(tables: &OverTime) -> Tab {
         rows.chain(outside).collect::<Vec<Vec<String>>>()
     });
     first("launched", "Operators and kernels", &columns.concat(), rows)
-}
-
-fn whole_of(of: &Operators) -> u64 {
-    of.rows.iter().map(|row| row.launched.device_ns).sum::<u64>() + of.outside.device_ns
 }
 
 fn sequences(tables: &OverTime) -> Tab {

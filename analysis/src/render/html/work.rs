@@ -29,7 +29,7 @@ pub(super) fn kernels(tables: &OverTime) -> Tab {
         vec![Column::text("Class"), Column::code("Name")],
     ];
     let rows = tables.kernel_classes.iter().flat_map(|of| {
-        let whole = of.classes.iter().map(|class| class.lengths.sum_ns).sum();
+        let whole = of.classes.iter().map(|class| class.lengths.sum_ns).fold(0, u64::saturating_add);
         of.classes.iter().flat_map(move |class| {
             class.kernels.iter().map(move |kernel| {
                 let lengths = &kernel.lengths;

@@ -24,7 +24,7 @@ const PARTS: usize = 4;
 /// Those of `out`.
 pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::Result<()> {
     for of in all.iter().filter(|of| of.rows.iter().any(|row| row.launched.count > 0)) {
-        let whole = of.rows.iter().map(|row| row.launched.device_ns).sum::<u64>() + of.outside.device_ns;
+        let whole = of.device_ns();
         writeln!(out, "\nOperators of rank {}, by what they launched themselves", of.rank)?;
         writeln!(
             out,
