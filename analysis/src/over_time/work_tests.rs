@@ -147,6 +147,28 @@ fn ranges_that_overlap_in_turn_cost_little() {
 }
 
 #[test]
+fn sums_of_huge_lengths_stay_at_the_largest_number() {
+    // 700 times the longest that an import accepts, each.
+    let lines = (0..700).map(|n| {
+        let all = "0..31622400000000";
+        format!(
+            "op m{n} {all} aten::mm\ncall m{n} {all} cudaLaunchKernel #{}\nkernel 0/{n} {all} gemm #{}\n\
+             kernel 0/{n} {all} gemm #{}\nkernel 0/{n} {all} gemm #{}\ncopy 0/{n} {all} Memcpy DtoH 8B\n",
+            n + 1,
+            n + 1,
+            n + 1,
+            n + 1
+        )
+    });
+    let found = of(&lines.collect::<String>());
+    assert_eq!(found.devices[0].kernel_sum_ns, u64::MAX);
+    assert_eq!((found.copies[0].time_ns, found.launches[0].call_ns), (u64::MAX, u64::MAX));
+    let operator = &found.operators[0].rows[0];
+    assert_eq!((operator.host_ns, operator.launched.device_ns), (Some(u64::MAX), u64::MAX));
+    assert_eq!((operator.device_inclusive_ns, found.sequences[0].rows[0].device_ns), (u64::MAX, u64::MAX));
+}
+
+#[test]
 fn pacing_is_from_begin_to_begin() {
     let found = of("
         step m 0..10 ProfilerStep#1

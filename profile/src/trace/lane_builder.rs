@@ -233,6 +233,14 @@ mod tests {
     }
 
     #[test]
+    fn sums_over_many_lanes_stay_at_the_largest_number() {
+        // Each as long as an import accepts.
+        let found = lanes(&(0..700).map(|n| format!("op m{n} 0..31622400000000 f\n")).collect::<String>());
+        let rows = found.range(Nanos(0), found.length()).host;
+        assert_eq!((rows[0].count, rows[0].time), (700, Nanos(u64::MAX)));
+    }
+
+    #[test]
     fn the_nearest_event_is_found_in_gaps() {
         let found = lanes("kernel 0/7 0..10 a\n kernel 0/7 20..30 b");
         let lane = &found.lanes()[0];

@@ -280,7 +280,8 @@ impl EventLanes {
             for segment in lane.between(from, to) {
                 let Some(name) = lane.name(of, *segment) else { continue };
                 let sum = sums[usize::from(lane.is_stream)].entry((lane.rank, name)).or_default();
-                sum.time += (segment.to.min(to)).saturating_sub(segment.from.max(from)).0;
+                let time = (segment.to.min(to)).saturating_sub(segment.from.max(from)).0;
+                sum.time = sum.time.saturating_add(time);
                 sum.count += u64::from(seen.insert(segment.event));
             }
         }
@@ -294,7 +295,7 @@ impl EventLanes {
         for ((rank, name), sum) in sums {
             let Some(of) = self.job.ranks().get(rank) else { continue };
             let row = by_name.entry(of.trace.name(name)).or_default();
-            *row = (row.0 + sum.count, row.1 + sum.time);
+            *row = (row.0 + sum.count, row.1.saturating_add(sum.time));
         }
         let row = |(name, (count, time)): (&str, (u64, u64))| RangeRow {
             name: crate::frame::clean(name),
