@@ -7,7 +7,7 @@
 //! A *message* is work that the trace calls `send` or `recv`. Messages that are sent together often have no such note:
 //! then a kernel of NCCL that sends and receives counts if the program's own events name messages. All-to-alls run in
 //! the same kernel. If the program does both, and the trace does not say which kernel is which, the rank is refused; so
-//! it is if the trace says nothing.
+//! it is if the trace says nothing, or if one kernel runs everything, as RCCL's does.
 //!
 //! A stage waits *at most* as long as messages run while its device runs nothing else. The kernel of a message runs
 //! until the neighbour has come and the data is there: the transfer itself is part of this time. Time in which the
@@ -88,6 +88,8 @@ reasons! {
     class Gap, page "traces.md";
     const MESSAGE_OR_ALL_TO_ALL = "message-or-all-to-all",
         "kernels send and receive, and the trace does not say whether messages of a pipeline or all-to-alls";
+    const MESSAGE_OR_COLLECTIVE = "message-or-collective",
+        "the program sends messages in the kernel that runs collectives, and the trace does not say which is which";
     const NO_TRAINING_STEPS = "no-training-steps",
         "ranks exchange messages, and the trace has no training steps to which they belong";
 }
@@ -192,10 +194,16 @@ impl Messages {
         }
         // A kernel that runs a collective, too, is no message.
         found.named.retain(|op| !others.contains(op));
-        let mut unnamed = sends_and_receives(window);
-        unnamed.retain(|op| !found.named.contains(op) && !others.contains(op));
+        let unnoted = |part: &str| {
+            let mut ops = kernels_of_nccl(window, part);
+            ops.retain(|op| !found.named.contains(op) && !others.contains(op));
+            ops
+        };
+        let unnamed = unnoted("SendRecv");
         if unnamed.is_empty() {
-            return Ok(found);
+            let may_be_any = found.named.is_empty() && !unnoted("Generic").is_empty();
+            let is_unknown = may_be_any && named_by_program(window)[0];
+            return if is_unknown { Err(MESSAGE_OR_COLLECTIVE) } else { Ok(found) };
         }
         let [messages, all_to_alls] = named_by_program(window);
         if messages && (!all_to_alls || notes_name_all_to_alls) {
@@ -207,13 +215,13 @@ impl Messages {
     }
 }
 
-/// Kernels of NCCL that send and receive.
-fn sends_and_receives(window: &Window<'_>) -> FxHashSet<Id<DeviceOp>> {
+/// Kernels of NCCL with this part in their names.
+fn kernels_of_nccl(window: &Window<'_>, part: &str) -> FxHashSet<Id<DeviceOp>> {
     let mut known: FxHashMap<StrId, bool> = FxHashMap::default();
     let mut is_one = |name: StrId| {
         *known.entry(name).or_insert_with(|| {
             let name = window.of.trace.name(name);
-            name.contains("SendRecv") && communicates(name)
+            name.contains(part) && communicates(name)
         })
     };
     let kernels = window.device().filter(|(_, op)| op.kind == DeviceKind::Kernel);
@@ -290,6 +298,9 @@ mod tests {
         check("", &["0 message-or-all-to-all"]);
         check("\n op main 1..2 c10d::alltoall_base_", &[]);
         check(&format!("{SENDS}\n range main 5..6 nccl:all_to_all"), &["0 message-or-all-to-all"]);
+        let of_rccl = STAGE.replace("SendRecv", "Generic_4");
+        assert_eq!(of(&of_rccl).pipeline, Pipeline::default());
+        assert_eq!(shown(&of(&format!("{of_rccl}{SENDS}")).pipeline), ["0 message-or-collective"]);
         let without_step = STAGE.replace("step main 0..100 ProfilerStep#1", "");
         assert_eq!(shown(&of(&format!("{without_step}{SENDS}")).pipeline), ["0 no-training-steps"]);
     }

@@ -11,7 +11,7 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::{Deserializer, SeqAccess, Visitor};
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::intern::Id;
@@ -183,7 +183,8 @@ fn processes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Process>, D::Erro
             let mut all = Vec::new();
             while let Some(process) = seq.next_element()? {
                 if all.len() >= PROCESSES_MAX {
-                    return Err(A::Error::custom(format_args!("it has more than {PROCESSES_MAX} processes")));
+                    let because = format_args!("it has more than {PROCESSES_MAX} processes");
+                    return Err(serde::de::Error::custom(because));
                 }
                 all.push(process);
             }
