@@ -119,9 +119,10 @@ impl<'b> DocumentVisitor<'b> for Reader<'b> {
             Some("i" | "I" | "R") if is_of_thread(&raw) => self.mark(&raw),
             Some("B") => self.half(raw, true),
             Some("E") => self.half(raw, false),
-            Some("M") => self.xla.describe(&raw),
+            // Rows of one of our exports are described by its header, whatever they are called.
+            Some("M") if !self.ranks.is_ours() => self.xla.describe(&raw),
             // Marks of everything; flows repeat correlation ids.
-            Some("i" | "I" | "R" | "s" | "t" | "f" | "c" | "") | None => {}
+            Some("M" | "i" | "I" | "R" | "s" | "t" | "f" | "c" | "") | None => {}
             Some(_) => self.gap(ON_NO_THREAD),
         }
         Ok(())
