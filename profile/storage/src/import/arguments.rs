@@ -148,6 +148,9 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) element: NumberOrText<'b>,
     /// Number of a step, as JAX writes it.
     pub(in crate::import) step: NumberOrText<'b>,
+    /// The device of a dispatch, or that a copy goes to, and the one that it comes from, as rocprofv3 writes them.
+    pub(in crate::import) agent: NumberOrText<'b>,
+    pub(in crate::import) source_agent: NumberOrText<'b>,
     // Only in our exports.
     pub(in crate::import) ordinal: NumberOrText<'b>,
     pub(in crate::import) kind: NumberOrText<'b>,
@@ -173,8 +176,8 @@ impl<'b> Arguments<'b> {
 
     pub(in crate::import) fn field(&mut self, key: &str) -> Option<&mut NumberOrText<'b>> {
         Some(match key {
-            "correlation" | "correlation_id" => &mut self.correlation,
-            "bytes" | "Bytes" => &mut self.bytes,
+            "correlation" | "correlation_id" | "corr_id" => &mut self.correlation,
+            "bytes" | "Bytes" | "copy_bytes" => &mut self.bytes,
             "device" | "Device Id" => &mut self.device,
             "stream" => &mut self.stream,
             "graph node id" => &mut self.graph_node,
@@ -192,6 +195,8 @@ impl<'b> Arguments<'b> {
             "In msg nelems" => &mut self.elements_in,
             "dtype" => &mut self.element,
             STEP => &mut self.step,
+            "agent" | "dst_agent" => &mut self.agent,
+            "src_agent" => &mut self.source_agent,
             "Collective ordinal" => &mut self.ordinal,
             "deepctx kind" => &mut self.kind,
             "result code" => &mut self.result,

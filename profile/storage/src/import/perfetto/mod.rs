@@ -8,6 +8,7 @@
 //! its track and where it is in the file, 40 bytes, until it is known which end belongs to which begin. Packets of
 //! other kinds (the scheduler, counters of the system, heap profiles) are counted by kind.
 
+mod rocprof;
 mod sequences;
 mod slices;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use prost::Message as _;
 use deepctx_profile::trace::{Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 
+use super::rocprof;
 use super::sequences::{NameTable, Sequences};
 use super::tracks::TrackPlace;
 use super::{EventType, FoundEvent, Reader};
@@ -162,19 +163,23 @@ fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u
         event.category_iids.first().copied().unwrap_or(0),
     );
     let category = category.to_owned();
+    // Ours keep the categories of others.
+    let is_ours = reader.ranks.is_ours();
     let rows = reader.ranks.of(lane.rank);
-    let TrackPlace { process, thread, is_of_thread, .. } = &lane.place;
+    let TrackPlace { process, thread, is_of_thread, name: track } = &lane.place;
     if end.is_none() && name == MEMORY {
         let thread = rows.trace.thread(process, thread);
         return rows.memory(thread, at, &arguments);
     }
+    let of_rocprof = rocprof::event(&category, &arguments, track).filter(|_| !is_ours);
+    let (category, row) = of_rocprof.as_ref().map_or((&*category, (None, None)), |of| (of.category, of.row));
     rows.complete(&TraceEvent {
-        category: &category,
+        category,
         name: &name,
         process,
         thread,
-        is_of_thread: *is_of_thread,
-        row: (None, None),
+        is_of_thread: *is_of_thread || of_rocprof.is_some(),
+        row,
         begin: at,
         duration,
         arguments: &arguments,

@@ -282,6 +282,61 @@ fn compressed_packets_and_older_events_are_read() {
 }
 
 #[test]
+fn work_and_calls_of_rocprofv3_are_told_by_their_categories() {
+    let track = |uuid: u64, name: &str| {
+        let track = TrackDescriptor { uuid, name: Some(name.to_owned()), ..TrackDescriptor::default() };
+        TracePacket { track_descriptor: Some(track), trusted_packet_sequence_id: 1, ..TracePacket::default() }
+    };
+    let slice = |track: u64, at: u64, category: &str, name: &str, arguments: &[(&str, u64)], agent: &str| {
+        let number = |(name, value): &(&str, u64)| DebugAnnotation {
+            name: Some((*name).to_owned()),
+            uint_value: Some(*value),
+            ..DebugAnnotation::default()
+        };
+        let agent = DebugAnnotation {
+            name: Some("agent".to_owned()),
+            string_value: Some(agent.to_owned()),
+            ..DebugAnnotation::default()
+        };
+        let of = TrackEvent {
+            kind: SLICE_BEGIN,
+            track_uuid: Some(track),
+            name: Some(name.to_owned()),
+            categories: vec![category.to_owned()],
+            debug_annotations: arguments.iter().map(number).chain([agent]).collect(),
+            ..TrackEvent::default()
+        };
+        [event(1, at, of), end(1, at + 5, track)]
+    };
+    let events = [
+        slice(1, 10, "hip_api", "hipLaunchKernel", &[("corr_id", 4)], ""),
+        slice(2, 20, "hip_api", "hipMemcpyAsync", &[("corr_id", 5)], ""),
+        slice(2, 30, "marker_api", "train", &[], ""),
+        slice(3, 40, "kernel_dispatch", "gemm", &[("corr_id", 4)], ""),
+        slice(4, 50, "kernel_dispatch", "norm", &[("corr_id", 4)], "GPU-1"),
+        slice(4, 60, "memory_copy", "MEMORY_COPY_HOST_TO_DEVICE", &[("corr_id", 5)], "Agent-6"),
+    ];
+    let tracks = [
+        thread_track(1, 9),
+        track(2, "THREAD 1 (77)"),
+        track(3, "COMPUTE AGENT [4] QUEUE [1] (GPU)"),
+        track(4, "STREAM [\" 2 \"] "),
+    ];
+    let trace = read(&file(tracks.into_iter().chain(events.into_iter().flatten()).collect()));
+    assert_eq!(
+        shown(&trace),
+        [
+            "runtime-call 7/9 10+5 hipLaunchKernel",
+            "runtime-call /THREAD 1 (77) 20+5 hipMemcpyAsync",
+            "annotation /THREAD 1 (77) 30+5 train",
+            "Kernel 4/1 40+5 gemm #4",
+            "Kernel 1/2 50+5 norm #4",
+            "Copy 6/2 60+5 MEMORY_COPY_HOST_TO_DEVICE #5",
+        ]
+    );
+}
+
+#[test]
 fn a_file_that_is_cut_is_read_up_to_there() {
     let bytes = file(vec![thread_track(1, 9), begin(1, 10, 1, "a"), end(1, 20, 1), begin(1, 30, 1, "b")]);
     assert_eq!(shown(&read(&bytes[..bytes.len() - 1])), ["other 7/9 10+10 a", "1 cut-short"]);
