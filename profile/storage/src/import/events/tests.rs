@@ -203,6 +203,16 @@ fn a_value_that_is_no_number_spoils_no_other() {
 }
 
 #[test]
+fn a_comma_behind_the_last_event_spoils_nothing() {
+    check(
+        "{\"ph\":\"X\",\"name\":\"a\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":2,},\n",
+        &["Other 1/1 1000+2000 a #0"],
+    );
+    let (list, _) = trace(br#"[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2},]"#).unwrap();
+    assert_eq!(shown(&list), "Other 1/1 1000+2000 a #0\n");
+}
+
+#[test]
 fn begins_are_joined_with_their_ends() {
     check(
         r#"{"ph":"B","name":"outer","pid":7,"tid":1,"ts":10},

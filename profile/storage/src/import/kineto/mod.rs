@@ -49,13 +49,16 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
     // Names come from other programs' symbols: invalid UTF-8 spoils its name, not the trace.
     let text = String::from_utf8_lossy(bytes);
     read_text(&text).or_else(|error| {
-        let (text, n) = match error {
+        let replaced = match error {
             ImportError::Damaged { .. } => not_numbers::replaced(&text),
             _ => return Err(error),
         };
-        let mut traces = if n == 0 { return Err(error) } else { read_text(&text)? };
+        if replaced.values + replaced.commas == 0 {
+            return Err(error);
+        }
+        let mut traces = read_text(&replaced.text)?;
         if let Some(first) = traces.first_mut() {
-            first.ledger.gap(Stage::Decode, NOT_A_NUMBER, n);
+            first.ledger.gap(Stage::Decode, NOT_A_NUMBER, replaced.values);
         }
         Ok(traces)
     })
@@ -83,10 +86,12 @@ fn read_text(text: &str) -> Result<Vec<Trace>, ImportError> {
     Ok(reader.finish())
 }
 
-/// Whether the error is at the last byte of the text: a truncated number is invalid, not an early end.
+/// Whether the error is at the last byte of the text: a truncated number is invalid, not an early end. A list that ends
+/// is not truncated.
 fn is_at_end(text: &str, error: &serde_json::Error) -> bool {
     let last_line = text.rsplit('\n').next().unwrap_or_default();
-    text.matches('\n').count() + 1 == error.line() && error.column() >= last_line.len()
+    let is_last = text.matches('\n').count() + 1 == error.line() && error.column() >= last_line.len();
+    is_last && !last_line.ends_with(']')
 }
 
 #[derive(Default)]
