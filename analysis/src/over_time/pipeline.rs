@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_may_be_an_all_to_all_is_refused() {
+    fn a_possible_all_to_all_is_refused() {
         let check = |more: &str, expect: &[&str]| {
             assert_eq!(shown(&of(&format!("{STAGE}{more}")).pipeline), expect, "{more}");
         };

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_devices_comes_back_from_a_folder_and_one_file() {
+    fn the_use_of_devices_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = (folder.path().join("run.dctx"), folder.path().join("one.dctx"));
         let mut profile = Profile::new(Meta::default(), Limits::default());
