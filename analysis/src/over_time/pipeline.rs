@@ -89,7 +89,7 @@ reasons! {
     const MESSAGE_OR_ALL_TO_ALL = "message-or-all-to-all",
         "kernels send and receive, and the trace does not say whether messages of a pipeline or all-to-alls";
     const MESSAGE_OR_COLLECTIVE = "message-or-collective",
-        "the program sends messages in the kernel that runs collectives, and the trace does not say which is which";
+        "one kernel runs messages and collectives, and the trace does not say which of them";
     const NO_TRAINING_STEPS = "no-training-steps",
         "ranks exchange messages, and the trace has no training steps to which they belong";
 }

@@ -1,7 +1,7 @@
 //! rocprofv3's JSON to traces, one for each process.
 //!
-//! Owns: [`read`]. Because: it is what AMD's own profiler writes of dispatches, copies, calls and ranges. Does not: read
-//! its counters, samples, allocations or OTF2 and Perfetto output.
+//! Owns: [`read`]. Because: it is what AMD's own profiler writes of dispatches, copies, calls and ranges. Does not:
+//! read its counters, samples or allocations, or OTF2; its Perfetto output is read by `perfetto`.
 //!
 //! Times are nanoseconds since the boot of the machine. `correlation_id.internal` connects a dispatch with its call,
 //! where `--hip-trace` or `--hsa-trace` recorded the call, and a range of ROCTx with its name. Each process counts its
