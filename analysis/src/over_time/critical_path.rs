@@ -26,6 +26,7 @@ use serde::Serialize;
 
 use super::clocks::{self, ClockAccuracy};
 use super::idle::KERNEL_WAIT_NS;
+use super::last_active::LastActive;
 use super::steps::is_data_loader;
 use super::window::Window;
 
@@ -155,6 +156,7 @@ struct Walk<'w> {
     begin: TraceTime,
     end: TraceTime,
     threads: Vec<ThreadTimes>,
+    last_active: LastActive,
     /// By device operation: its place on its stream, and the last end before it there.
     before: Vec<(usize, Option<Id<DeviceOp>>)>,
     parts: BTreeMap<Bound, u64>,
@@ -245,11 +247,13 @@ impl<'w> Walk<'w> {
             }
         }
         let wake_ups = trace.wake_ups.iter().map(|(_, event)| (event.ends, event)).collect();
-        let threads = links.threads().iter().map(|ops| thread_times(window, ops, &wake_ups)).collect();
+        let threads = links.threads().iter().map(|ops| thread_times(window, ops, &wake_ups));
+        let threads: Vec<ThreadTimes> = threads.collect();
         Some(Walk {
             window,
             begin,
             end,
+            last_active: LastActive::of(threads.len()),
             threads,
             before,
             parts: BTreeMap::new(),
@@ -445,14 +449,9 @@ impl<'w> Walk<'w> {
 
     /// A guess: an idle thread resumes when another thread gives it work, the one that was active then.
     fn other_thread(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Position>) {
-        let others = self.threads.iter().enumerate().filter_map(|(number, times)| {
-            let (begin, end) = times.any.last(time)?;
-            Some((end.min(time), begin, Id::<Thread>::from_number(number as u32)))
-        });
-        // Of active ones, the one that began last; else the one that ended last.
-        let Some((end, _, other)) = others.max_by_key(|(end, begin, _)| (*end, *begin)) else {
-            return (time, None);
-        };
+        let threads = &self.threads;
+        let last = |of: Id<Thread>, time| threads.get(of.index())?.any.last(time);
+        let Some((end, other)) = self.last_active.before(time, last) else { return (time, None) };
         self.add(Bound::Unknown, end, time);
         self.inferred += u64::from(other != thread);
         (end, Some(Position::Host(other)))

@@ -21,6 +21,7 @@ mod gaps;
 mod idle;
 mod intervals;
 mod kernel_classes;
+mod last_active;
 mod launches;
 mod measurement;
 mod nesting;

@@ -20,6 +20,7 @@ use super::basis::Basis;
 use super::calls::{Calls, latest_before};
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, SyncKind};
 use super::graph_edges::{GraphOrder, GraphWaits};
+use super::last_ends::LastEnds;
 use super::name::Call;
 use super::packed::{Cell, Column, PackedColumn};
 use super::wait::{Wait, Waiter};
@@ -173,6 +174,7 @@ impl Links {
     fn recorded_waits(&mut self, calls: &Calls, queues: &Queues<'_>) {
         let trace = queues.trace;
         let threads = LazyCell::new(|| queues.by_thread());
+        let all = LazyCell::new(|| queues.by_queueing());
         for (_, sync) in trace.syncs.iter() {
             let found = calls.before(trace, sync.correlation, sync.begin);
             let Some((id, op, basis)) = found.and_then(|(id, basis)| Some((id, trace.host.get(id)?, basis)))
@@ -191,7 +193,7 @@ impl Links {
                     (Some(Waiter::Host(id)), queues.last_before(stream, op.begin).map(|on| (on, basis)))
                 }
                 (SyncKind::Stream | SyncKind::Context, _) => {
-                    (Some(Waiter::Host(id)), queues.last_to_end(op.begin).map(|on| (on, basis)))
+                    (Some(Waiter::Host(id)), queues.last_to_end(&all, op.begin).map(|on| (on, basis)))
                 }
                 (SyncKind::Event, _) => (Some(Waiter::Host(id)), recorded()),
                 (SyncKind::StreamWait, Some(stream)) => {
@@ -213,13 +215,15 @@ impl Links {
     fn guessed_waits(&mut self, queues: &Queues<'_>) {
         let trace = queues.trace;
         let threads = queues.by_thread();
+        let all = LazyCell::new(|| queues.by_queueing());
         let end = |id: Id<DeviceOp>| trace.device.get(id).map_or(TraceTime::default(), |op| op.end());
         let mut ends: Vec<Id<DeviceOp>> = trace.device.iter().map(|(id, _)| id).collect();
         ends.sort_by_key(|id| end(*id));
         for (id, op) in trace.host.iter().filter(|(_, op)| op.kind.is_call()) {
             let found = match Call::of(trace.name(op.name)) {
                 Call::DeviceSync => {
-                    queues.last_to_end(op.begin).map(|on| (Waiter::Host(id), on, Basis::ByOrder))
+                    let last = queues.last_to_end(&all, op.begin);
+                    last.map(|on| (Waiter::Host(id), on, Basis::ByOrder))
                 }
                 Call::StreamSync | Call::EventSync => {
                     let last = ends.partition_point(|id| end(*id) <= op.end()).checked_sub(1);
@@ -309,7 +313,23 @@ impl<'t> Queues<'t> {
 
     /// The work of one graph has a single launch: it is ordered by begin.
     fn sort(&self, queue: &mut [Id<DeviceOp>]) {
-        queue.sort_by_key(|id| (self.queued(*id), self.trace.device.get(*id).map(|op| op.begin), *id));
+        queue.sort_by_key(|id| self.order(*id));
+    }
+
+    fn order(&self, id: Id<DeviceOp>) -> (TraceTime, Option<TraceTime>, Id<DeviceOp>) {
+        (self.queued(id), self.trace.device.get(id).map(|op| op.begin), id)
+    }
+
+    /// All work in that order, each with the one that ends last of those that streams had last then.
+    fn by_queueing(&self) -> Vec<(Id<DeviceOp>, Id<DeviceOp>)> {
+        let mut all: Vec<_> = self.trace.device.iter().map(|(id, _)| (id, id)).collect();
+        all.sort_by_key(|(id, _)| self.order(*id));
+        let mut ends = LastEnds::of(self.streams.len());
+        for (id, last) in &mut all {
+            let op = self.trace.device.get(*id);
+            *last = op.and_then(|op| ends.add(*id, &op)).unwrap_or(*id);
+        }
+        all
     }
 
     fn call(&self, id: Id<DeviceOp>) -> Option<HostOp> {
@@ -333,11 +353,10 @@ impl<'t> Queues<'t> {
         queue.get(queue.partition_point(|id| self.queued(*id) < time)).copied()
     }
 
-    /// Of all work queued before, the one that ends last.
-    fn last_to_end(&self, time: TraceTime) -> Option<Id<DeviceOp>> {
-        let streams = (0..self.streams.len()).map(|stream| Id::from_number(stream as u32));
-        let last = streams.filter_map(|stream| self.last_before(stream, time));
-        last.max_by_key(|id| self.trace.device.get(*id).map(|op| op.end()))
+    /// Of the work that each stream was given last before a moment, the one that ends last.
+    fn last_to_end(&self, all: &[(Id<DeviceOp>, Id<DeviceOp>)], time: TraceTime) -> Option<Id<DeviceOp>> {
+        let at = all.partition_point(|(id, _)| self.queued(*id) < time).checked_sub(1)?;
+        all.get(at).map(|(_, last)| *last)
     }
 
     /// A thread's next launch, and its last one on another stream.

@@ -25,6 +25,7 @@ mod job_time;
 mod lane_builder;
 mod lane_events;
 mod lanes;
+mod last_ends;
 mod link;
 #[cfg(any(test, feature = "testing"))]
 mod listing;
