@@ -213,6 +213,14 @@ fn a_comma_behind_the_last_event_spoils_nothing() {
 }
 
 #[test]
+fn a_text_that_json_does_not_allow_spoils_nothing() {
+    check(
+        "{\"ph\":\"X\",\"name\":\"a\tC:\\Users\\udc80\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":2}",
+        &["Other 1/1 1000+2000 a C:/Users\u{fffd} #0"],
+    );
+}
+
+#[test]
 fn begins_are_joined_with_their_ends() {
     check(
         r#"{"ph":"B","name":"outer","pid":7,"tid":1,"ts":10},

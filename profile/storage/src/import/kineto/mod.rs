@@ -16,7 +16,7 @@
 mod decimal;
 mod document;
 mod event;
-mod not_numbers;
+mod not_json;
 mod pairs;
 mod xla_rows;
 
@@ -50,10 +50,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
     let text = String::from_utf8_lossy(bytes);
     read_text(&text).or_else(|error| {
         let replaced = match error {
-            ImportError::Damaged { .. } => not_numbers::replaced(&text),
+            ImportError::Damaged { .. } => not_json::replaced(&text),
             _ => return Err(error),
         };
-        if replaced.values + replaced.commas == 0 {
+        if replaced.values + replaced.others == 0 {
             return Err(error);
         }
         let mut traces = read_text(&replaced.text)?;
