@@ -4,6 +4,8 @@
 //! helps. Does not: cover damage inside a profile, which is a [`Note`](crate::Note) on the profile that was opened.
 
 use std::io;
+#[cfg(feature = "import")]
+use std::path::Path;
 use std::path::PathBuf;
 
 use deepctx_profile::trace::SameRank;
@@ -157,7 +159,27 @@ pub enum NotAProfile {
     SameRank(#[from] SameRank),
 }
 
+/// Ends of names of reports that only their tools read, their formats, and what to do.
+#[cfg(feature = "import")]
+const REPORTS: [(&str, &str, &str); 4] = [
+    ("nsys-rep", "a report of Nsight Systems", "export it (`nsys export --type sqlite`)"),
+    ("qdrep", "a report of Nsight Systems", "export it (`nsys export --type sqlite`)"),
+    ("ncu-rep", "a report of Nsight Compute", "it is about single kernels: record with Nsight Systems"),
+    ("otf2", "a trace in OTF2", "write JSON (`rocprofv3 --output-format json`)"),
+];
+
 impl OpenError {
+    /// Of a file that cannot be imported.
+    #[cfg(feature = "import")]
+    pub(crate) fn import(path: &Path, source: ImportError) -> Self {
+        let report = REPORTS.into_iter().find(|(end, ..)| path.extension().is_some_and(|of| of == *end));
+        let source = match report {
+            Some((_, format, because)) => ImportError::NotRead { format, because },
+            None => source,
+        };
+        OpenError::Import { path: path.to_owned(), source }
+    }
+
     /// A hint for the user, if any.
     pub fn hint(&self) -> Option<String> {
         Some(match self {

@@ -96,8 +96,7 @@ mod foreign {
     pub(super) fn open(path: &Path) -> Result<OpenedProfile, OpenError> {
         let bytes = crate::traces::read(path)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        let imported = import::read(&bytes, &name)
-            .map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
+        let imported = import::read(&bytes, &name).map_err(|source| OpenError::import(path, source))?;
         Ok(opened(imported))
     }
 

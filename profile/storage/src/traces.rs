@@ -81,8 +81,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
 /// The traces of another tool's file. Processes of one file share a clock.
 fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError> {
     let bytes = read(path)?;
-    let (mut traces, _) =
-        import::traces(&bytes).map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
+    let (mut traces, _) = import::traces(&bytes).map_err(|source| OpenError::import(path, source))?;
     traces.iter_mut().for_each(|(_, trace)| trace.clock.domain = trace.clock.domain.map(|_| domain));
     let is_one = traces.len() == 1;
     let of_process = |pid: Option<u32>| pid.filter(|_| !is_one).map(process_name);

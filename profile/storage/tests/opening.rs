@@ -200,6 +200,10 @@ fn what_cannot_be_imported_is_a_note_or_an_error() {
     // What is known needs no list of formats.
     let packed = open(file("PK\x03\x04")).unwrap_err();
     assert!(packed.to_string().contains("it is a zip archive") && packed.hint().is_none(), "{packed}");
+    let path = folder.path().join("run.nsys-rep");
+    fs::write(&path, [0, 1, 2, 3]).unwrap();
+    let report = open(path).unwrap_err();
+    assert!(report.to_string().contains("`nsys export --type sqlite`") && report.hint().is_none(), "{report}");
 }
 
 #[test]

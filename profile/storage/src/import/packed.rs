@@ -24,11 +24,12 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 
 /// First bytes of what is not unpacked, its name, and what to do.
-const NOT_UNPACKED: [(&[u8], &str, &str); 6] = [
+const NOT_UNPACKED: [(&[u8], &str, &str); 7] = [
     (b"PK\x03\x04", "a zip archive", "unpack it (`unzip`)"),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], "compressed with xz", "unpack it (`xz -d`)"),
     (b"BZh", "compressed with bzip2", "unpack it (`bzip2 -d`)"),
     (&[0x04, 0x22, 0x4d, 0x18], "compressed with lz4", "unpack it (`lz4 -d`)"),
+    (b"PERFILE2", "a recording of perf", "print it (`perf script`)"),
     (&[0xff, 0xfe], "text in UTF-16", "convert it (`iconv -f UTF-16 -t UTF-8`)"),
     (&[0xfe, 0xff], "text in UTF-16", "convert it (`iconv -f UTF-16 -t UTF-8`)"),
 ];
@@ -134,6 +135,7 @@ mod tests {
         check(b"PK\x03\x04...", "it is a zip archive, which is not read: unpack it (`unzip`)");
         check(b"\xfd7zXZ\0", "xz");
         check(b"BZh9", "bzip2");
+        check(b"PERFILE2h\0", "it is a recording of perf, which is not read: print it (`perf script`)");
         check(b"\xff\xfe{\0", "UTF-16");
         let of_windows = plain(b"\xef\xbb\xbf{}").map(|found| found.bytes.into_owned());
         assert_eq!(of_windows, Ok(b"{}".to_vec()));
