@@ -7,10 +7,13 @@ use super::TraceTime;
 use super::event::{DeviceOp, Stream};
 use crate::intern::Id;
 
+/// End, stream and work: the greatest one ends last.
+type LastEnd = (TraceTime, Id<Stream>, Id<DeviceOp>);
+
 /// The last work of each stream so far.
 pub(super) struct LastEnds {
-    /// A tree of maxima: end, stream and work. Its leaves are the streams.
-    tree: Vec<Option<(TraceTime, Id<Stream>, Id<DeviceOp>)>>,
+    /// A tree of maxima. Its leaves are the streams.
+    tree: Vec<Option<LastEnd>>,
 }
 
 impl LastEnds {

@@ -14,6 +14,7 @@ use super::pieces::{GAP, Piece, fitting, line, taken};
 use crate::layout::areas::Areas;
 use crate::layout::tabs;
 use crate::model::Model;
+use crate::tab::Tab;
 use crate::text;
 use crate::theme::Theme;
 

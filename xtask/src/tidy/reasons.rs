@@ -20,8 +20,12 @@ const TABLE_END: &str = "<!-- end -->";
 /// The file of the macro itself.
 const MECHANISM: &str = "common/src/reason.rs";
 /// Files with pairs of a name and a sentence that are no reasons.
-const NAMES: &[&str] =
-    &["analysis/src/render/html/model.rs", "uprobes/events/src/role.rs", "uprobes/src/row.rs"];
+const NAMES: &[&str] = &[
+    "analysis/src/render/html/model.rs",
+    "profile/storage/src/error.rs",
+    "uprobes/events/src/role.rs",
+    "uprobes/src/row.rs",
+];
 
 /// A declaration and its file.
 struct LocatedDeclaration {

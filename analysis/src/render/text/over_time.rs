@@ -8,7 +8,9 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, counters, more, not_measured_in_words, operators, pipeline, ranks, without_middle, work};
+use super::{
+    counted, counters, more, not_measured_in_words, operators, pipeline, ranks, without_middle, work,
+};
 use crate::over_time::{
     Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
     TraceSummary, WhatIf,

@@ -64,12 +64,8 @@ mod tests {
 
     #[test]
     fn waits_are_shown_as_bounds() {
-        let waits = PipelineWaits {
-            length_ns: 100_000,
-            messages: 3,
-            message_ns: 40_000,
-            waiting_at_most_ns: 30_000,
-        };
+        let waits =
+            PipelineWaits { length_ns: 100_000, messages: 3, message_ns: 40_000, waiting_at_most_ns: 30_000 };
         let stage = PipelineStage {
             rank: 2,
             communicators: vec!["5 PIPELINE".to_owned()],

@@ -37,7 +37,7 @@ pub(super) fn stream(line: &str) -> Option<(Option<u64>, &str)> {
 /// Names of copies; their ends vary (`MemcpyD2H`, `MemcpyHToD`).
 const COPIES: [&str; 4] = ["MemcpyD", "MemcpyH", "MemcpyP2P", "MemcpyOther"];
 
-/// The kind of an event of a stream: its name tells copies and fills, or else the line, if it has one kind.
+/// The kind of an event of a stream: by its name for copies and fills, otherwise by the line, if that has one kind.
 pub(super) fn work(kinds: &str, event: &str) -> DeviceKind {
     let only = if kinds.contains(',') { "" } else { kinds };
     if COPIES.iter().any(|copy| event.starts_with(copy)) || only.starts_with("Memcpy") {

@@ -178,7 +178,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Threads of one name, as all of Python's have, are told apart by their ids.
+    /// Threads of one name, as all of Python's have, are distinguished by their ids.
     fn thread_name(&mut self, plane: &XPlane, line: &XLine) -> String {
         if line.name.is_empty() {
             return line.id.to_string();
