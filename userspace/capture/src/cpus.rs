@@ -93,6 +93,8 @@ pub(super) struct OnlineCpus {
     list: PathBuf,
     /// `None` if the kernel sends none: a CPU that goes offline and back between two checks is then not noticed.
     events: Option<CpuEvents>,
+    /// CPUs of events that were read, from before the list could be read.
+    gone: RemovedCpus,
 }
 
 impl OnlineCpus {
@@ -102,14 +104,19 @@ impl OnlineCpus {
         if let Err(error) = &events {
             tracing::debug!(%error, "events of CPUs are not received");
         }
-        Self { list: PathBuf::from(ONLINE), events: events.ok() }
+        Self { list: PathBuf::from(ONLINE), events: events.ok(), gone: RemovedCpus::Nobody }
     }
 
     /// Changes for a sampler of `sampled`. Events are read before the list, so the list is never older: a CPU comes
-    /// online only after the event of its going offline was sent.
-    pub(super) fn changes(&self, sampled: &BTreeSet<u32>) -> CpuChanges {
+    /// online only after the event of its going offline was sent. Events are sent once: while the list cannot be read,
+    /// they are kept.
+    pub(super) fn changes(&mut self, sampled: &BTreeSet<u32>) -> CpuChanges {
         let gone = self.events.as_ref().map(CpuEvents::gone).unwrap_or_default();
-        let Ok(online) = read_list(&self.list) else { return CpuChanges::default() };
+        let gone = std::mem::take(&mut self.gone).and(gone);
+        let Ok(online) = read_list(&self.list) else {
+            self.gone = gone;
+            return CpuChanges::default();
+        };
         changes(sampled, &online.into_iter().collect(), &gone)
     }
 }
@@ -124,6 +131,20 @@ enum RemovedCpus {
     These(BTreeSet<u32>),
     /// Unknown: there were too many events.
     Unknown,
+}
+
+impl RemovedCpus {
+    /// These, and those that went later.
+    fn and(self, later: Self) -> Self {
+        match (self, later) {
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::Nobody, cpus) | (cpus, Self::Nobody) => cpus,
+            (Self::These(mut cpus), Self::These(later)) => {
+                cpus.extend(later);
+                Self::These(cpus)
+            }
+        }
+    }
 }
 
 fn changes(sampled: &BTreeSet<u32>, online: &BTreeSet<u32>, gone: &RemovedCpus) -> CpuChanges {
@@ -214,8 +235,8 @@ mod tests {
     fn cpus_that_go_and_come_are_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join("online");
-        let cpus = OnlineCpus { list: list.clone(), events: None };
-        let check = |online: &str, sampled: &[u32], went: &[u32], came: &[u32]| {
+        let mut cpus = OnlineCpus { list: list.clone(), events: None, gone: RemovedCpus::Nobody };
+        let mut check = |online: &str, sampled: &[u32], went: &[u32], came: &[u32]| {
             std::fs::write(&list, online).unwrap();
             let found = cpus.changes(&sampled.iter().copied().collect());
             assert_eq!(found, CpuChanges { went: went.into(), came: came.into() }, "{online:?}");
@@ -226,6 +247,29 @@ mod tests {
         check("0,3\n", &[0, 1], &[1], &[3]);
         // A list that cannot be read is no reason to stop sampling.
         check("what?\n", &[0, 1], &[], &[]);
+    }
+
+    #[test]
+    fn cpus_that_went_are_remembered_while_the_list_is_unreadable() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("online");
+        let gone = RemovedCpus::These(BTreeSet::from([1]));
+        let mut cpus = OnlineCpus { list: list.clone(), events: None, gone };
+        let both = BTreeSet::from([0, 1]);
+        assert_eq!(cpus.changes(&both), CpuChanges::default());
+        std::fs::write(&list, "0-1\n").unwrap();
+        assert_eq!(cpus.changes(&both), CpuChanges { went: vec![1], came: vec![1] });
+        assert_eq!(cpus.changes(&both), CpuChanges::default());
+    }
+
+    #[test]
+    fn cpus_that_went_at_different_times_add_up() {
+        let these = |cpus: &[u32]| RemovedCpus::These(cpus.iter().copied().collect());
+        assert_eq!(these(&[1]).and(these(&[2])), these(&[1, 2]));
+        assert_eq!(these(&[1]).and(RemovedCpus::Nobody), these(&[1]));
+        assert_eq!(RemovedCpus::Nobody.and(these(&[2])), these(&[2]));
+        assert_eq!(these(&[1]).and(RemovedCpus::Unknown), RemovedCpus::Unknown);
+        assert_eq!(RemovedCpus::Unknown.and(RemovedCpus::Nobody), RemovedCpus::Unknown);
     }
 
     #[test]
