@@ -21,13 +21,15 @@ mod answer;
 mod serve;
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use deepctx_address_space::time_account::{Terms as TimeTerms, TimeAccounts};
-use deepctx_address_space::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send};
+use deepctx_address_space::worker::{
+    Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send,
+};
 use deepctx_address_space::{FileVersion, NoSymbol};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -149,14 +151,12 @@ fn memory_file() -> io::Result<File> {
 /// One request and its answer, with the file that contains the table.
 fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(BuildReply, File), WorkerFailure> {
     let table = memory_file().map_err(|_| WorkerFailure::Ended)?;
-    let mut socket = builder.socket();
-    send(socket, &REQUEST, &[file, table.as_fd()]).map_err(|_| WorkerFailure::Ended)?;
+    // For the whole answer, which a builder sends at once.
+    let deadline = Deadline::new(Instant::now(), TERMS.answer_max, TERMS.answer_max);
+    send(builder.socket(), &REQUEST, &[file, table.as_fd()]).map_err(|_| WorkerFailure::Ended)?;
     let mut bytes = [0; ANSWER_BYTES];
-    match socket.read_exact(&mut bytes) {
-        Ok(()) => Ok((BuildReply::decode(bytes).ok_or(WorkerFailure::Ended)?, table)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(WorkerFailure::Silent),
-        Err(_) => Err(WorkerFailure::Ended),
-    }
+    builder.read_within(&mut bytes, deadline)?;
+    Ok((BuildReply::decode(bytes).ok_or(WorkerFailure::Ended)?, table))
 }
 
 /// A table that its builder can no longer change. `None`: it still can, or there is no table.
@@ -165,4 +165,30 @@ fn sealed(table: File) -> Option<BuiltTable> {
     // Refused while the builder has it mapped.
     rustix::fs::fcntl_add_seals(&table, seals).ok()?;
     Some(BuiltTable::Sealed(Box::new(StoredTable::open(table).ok()??)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Takes a request, and then runs this.
+    fn builder_that(answers: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("printf ! >&0; head -c 1 >/dev/null; {answers}; exec sleep 1000")]);
+        command
+    }
+
+    #[test]
+    fn an_answer_that_comes_byte_by_byte_is_refused() {
+        let file = tempfile::tempfile().unwrap();
+        let asked = |launch: Launch| {
+            let answer = Pool::new(launch, TERMS).ask(Author::user(0), |builder| ask(builder, file.as_fd()));
+            answer.map(|(reply, _)| reply)
+        };
+        assert_eq!(asked(|| builder_that(r"printf '\0\0\0\0' >&0")), Ok(BuildReply(Ok(()))));
+        let slowly = || builder_that(r"printf '\0' >&0; sleep 1; printf '\0\0\0' >&0");
+        assert_eq!(asked(slowly), Err(NoAnswer::Ended));
+    }
 }
