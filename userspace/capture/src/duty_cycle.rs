@@ -73,6 +73,8 @@ struct AttachedFile {
     file: FileId,
     path: PathBuf,
     points: Vec<ProbeSite>,
+    /// Those of them that were refused as a window opened, each reported once.
+    refused: Vec<ProbeSite>,
     /// Open while they are attached.
     links: Vec<OwnedFd>,
 }
@@ -81,7 +83,7 @@ struct AttachedFile {
 #[derive(Debug, Default)]
 pub(super) struct AttachOutcome {
     /// Those that the kernel refused.
-    pub(super) refused: Vec<(ProbeSite, io::Error)>,
+    pub(super) refused: RefusedProbes,
     /// The first window, if they opened it.
     pub(super) first_window: Option<DutyWindow>,
 }
@@ -93,7 +95,12 @@ pub(super) struct Change {
     pub(super) window: DutyWindow,
     /// A notice for the user.
     pub(super) notice: Option<String>,
+    /// By file: the probes that the kernel refused for the first time.
+    pub(super) refused: Vec<(FileId, RefusedProbes)>,
 }
+
+/// Probes that the kernel refused, and why.
+pub(super) type RefusedProbes = Vec<(ProbeSite, io::Error)>;
 
 /// The probes that have a budget.
 #[derive(Debug)]
@@ -166,7 +173,8 @@ impl DutyCycle {
             return AttachOutcome::default();
         }
         self.what.extend(events.into_iter().filter_map(feature_of));
-        let mut placed = AttachedFile { file, path: path.to_owned(), points, links: Vec::new() };
+        let (refused, links) = (Vec::new(), Vec::new());
+        let mut placed = AttachedFile { file, path: path.to_owned(), points, refused, links };
         let first = self.governor.is_none();
         if first {
             self.count();
@@ -232,17 +240,15 @@ impl DutyCycle {
                     )
                 });
                 tracing::debug!(share, "a duty window closes");
-                Some(Change { window: self.window(now.now_ns, false), notice })
+                Some(Change { window: self.window(now.now_ns, false), notice, refused: Vec::new() })
             }
             Decision::Attach => {
                 self.count();
                 let began_ns = monotonic_ns();
-                let mut placed = std::mem::take(&mut self.placed);
-                let refused: usize = placed.iter_mut().map(|placed| self.attach(placed).len()).sum();
-                self.placed = placed;
+                let refused = self.attach_all();
                 let now_ns = monotonic_ns();
-                tracing::debug!(refused, microseconds = (now_ns - began_ns) / 1000, "a duty window opens");
-                Some(Change { window: self.window(now_ns, true), notice: None })
+                tracing::debug!(microseconds = (now_ns - began_ns) / 1000, "a duty window opens");
+                Some(Change { window: self.window(now_ns, true), notice: None, refused })
             }
         }
     }
@@ -278,7 +284,25 @@ impl DutyCycle {
         }
     }
 
-    fn attach(&self, placed: &mut AttachedFile) -> Vec<(ProbeSite, io::Error)> {
+    /// Attaches the probes of all files. Those that are refused are tried again with the next window: the reason may
+    /// have been a lack of memory. Returns those that were not refused before.
+    fn attach_all(&mut self) -> Vec<(FileId, RefusedProbes)> {
+        let mut placed = std::mem::take(&mut self.placed);
+        let mut of_files = Vec::new();
+        for placed in &mut placed {
+            let mut refused = self.attach(placed);
+            tracing::debug!(path = %placed.path.display(), refused = refused.len(), "attached again");
+            refused.retain(|(point, _)| !placed.refused.contains(point));
+            placed.refused.extend(refused.iter().map(|(point, _)| *point));
+            if !refused.is_empty() {
+                of_files.push((placed.file, refused));
+            }
+        }
+        self.placed = placed;
+        of_files
+    }
+
+    fn attach(&self, placed: &mut AttachedFile) -> RefusedProbes {
         let attached = links::attach(
             self.method,
             self.program.as_fd(),
@@ -381,6 +405,42 @@ mod tests {
         check(Event::Gpu(GpuCall::Launch(LaunchCall::Kernel)), false);
         check(Event::Gpu(GpuCall::Graph(GraphCall::Launch)), false);
         check(Event::Cupti(CuptiEvent::Record), false);
+    }
+
+    #[test]
+    fn probes_refused_as_a_window_opens_are_reported_once() {
+        let budget: Budget = "10%".parse().unwrap();
+        let points = vec![ProbeSite { offset: 64, cookie: 1, counter: 0 }];
+        let (refused, links) = (Vec::new(), Vec::new());
+        let file = AttachedFile { file: FileId(1), path: "/proc/self/exe".into(), points, refused, links };
+        let mut probes = DutyCycle {
+            // No program: the kernel refuses to attach it.
+            program: fs::File::open("/dev/null").unwrap().into(),
+            method: AttachMethod::Together,
+            budget,
+            governor: Some(Governor::new(budget, Figures::default(), 1)),
+            placed: vec![file],
+            what: BTreeSet::new(),
+            counting: None,
+            trap_ns: 0,
+            runs: Runs::default(),
+            cost_ns: 0,
+            cpu: HashMap::new(),
+            cpu_ns: 0,
+            explained: false,
+            hold: ProbeHold::Budget,
+        };
+        let mut reopened = || {
+            probes.hold(ProbeHold::Detached);
+            assert!(!probes.check().unwrap().window.watched);
+            probes.detach();
+            probes.hold(ProbeHold::Attached);
+            let change = probes.check().unwrap();
+            assert!(change.window.watched);
+            change.refused.iter().map(|(file, refused)| (file.0, refused.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(reopened(), [(1, 1)]);
+        assert!(reopened().is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::overlayfs::BackingFile;
 
 /// A file with probes. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FileId(pub(super) u64);
+pub(crate) struct FileId(pub(crate) u64);
 
 #[derive(Debug)]
 struct ProbedFile {
@@ -68,6 +68,11 @@ impl ProbedFiles {
     pub(super) fn of_plan(&self, plan: PlanId) -> Option<(FileId, PathBuf)> {
         let (id, probed) = self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&plan))?;
         Some((*id, path_of(&probed.file)))
+    }
+
+    /// The plan whose probes a file has.
+    pub(super) fn plan_of(&self, file: FileId) -> Option<PlanId> {
+        self.files.get(&file)?.plans.first().copied()
     }
 
     /// The file of a plan.
@@ -124,10 +129,12 @@ mod tests {
         assert_eq!(files.add(*two, link).unwrap(), None);
         let (second, _) = files.add(*other, second).unwrap().unwrap();
         assert_eq!(files.of_plan(*two), None, "its probes are of the first plan");
+        assert_eq!(files.plan_of(id), Some(*one));
         assert_eq!(files.remove_plan(*one), None, "another path leads to it");
         assert_eq!(files.of_plan(*two), Some((id, path)));
         assert_eq!(files.remove_plan(*two), Some(id));
         assert_eq!(files.remove_plan(*two), None);
+        assert_eq!(files.plan_of(id), None);
         assert_eq!(files.remove_plan(*other), Some(second));
     }
 }

@@ -212,6 +212,12 @@ impl ProbeWorker {
         if let Some(notice) = change.notice {
             self.notice(notice);
         }
+        for (file, refused) in change.refused {
+            let planned = self.files.plan_of(file).and_then(|plan| self.planner.get(plan)).cloned();
+            if let Some(planned) = planned {
+                self.count_refused(&planned, &refused);
+            }
+        }
     }
 
     /// Mutes all calls at one moment, and then drains collectors: they still report on earlier launches.
