@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use deepctx_pipeline::system::{MACHINE, Metric, SystemSample, SystemValue};
 
 use super::clock::monotonic_ns;
@@ -28,6 +28,8 @@ const TICK_NS: u64 = 10_000_000;
 const SECTOR_BYTES: u64 = 512;
 /// Most disks and network interfaces that are read, each; machines with more aggregate them with their own tools.
 const DEVICES_MAX: usize = 64;
+/// Longest wait for room for the last interval: the pipeline still drains the channel then.
+const LAST_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Most cgroups of targets that are read.
 const CGROUPS_MAX: usize = 16;
 
@@ -303,14 +305,19 @@ impl Thread {
                 gpus.take();
                 values.extend(gpus.values(to_ns.saturating_sub(from_ns)));
             }
-            match self.messages.try_send(Message::System(SystemSample { from_ns, to_ns, values })) {
+            let message = Message::System(SystemSample { from_ns, to_ns, values });
+            let wait = if ended { LAST_WAIT_MAX } else { Duration::ZERO };
+            match self.messages.send_timeout(message, wait) {
                 Ok(()) => {
                     (before, from_ns) = (now, to_ns);
                     self.gpus.iter_mut().for_each(Gpus::used);
                 }
+                Err(SendTimeoutError::Timeout(_)) if ended => {
+                    tracing::warn!("there was no room for what the machine did last")
+                }
                 // The next sample will include it.
-                Err(TrySendError::Full(_)) => {}
-                Err(TrySendError::Disconnected(_)) => return,
+                Err(SendTimeoutError::Timeout(_)) => {}
+                Err(SendTimeoutError::Disconnected(_)) => return,
             }
             self.go_on_with_gpus(ended);
             if ended {
@@ -483,6 +490,26 @@ mod tests {
                 "cpu 0 system:cpu-steal-time=0",
             ],
         );
+    }
+
+    #[test]
+    fn the_last_interval_waits_for_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disks, interfaces, cgroups) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        let sources = Sources { proc: folder.path().to_owned(), disks, interfaces, cgroups };
+        let (messages, received) = bounded(1);
+        messages.send(Message::CallsEnd(0)).unwrap();
+        let (ending, end) = bounded::<()>(0);
+        drop(ending);
+        let (counted, notices) = (GpuCounters::default(), UnsentNotices::default());
+        let mut thread = Thread { sources, gpus: None, counted, notices, messages };
+        let body = move |heartbeat: &Heartbeat| thread.run(Duration::from_secs(3600), &end, heartbeat);
+        let thread = Supervisor::default().spawn("system", "nothing", body).unwrap();
+        // Long enough to find no room.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(matches!(received.recv().unwrap(), Message::CallsEnd(0)));
+        thread.join().unwrap();
+        assert!(matches!(received.recv().unwrap(), Message::System(_)));
     }
 
     #[test]
