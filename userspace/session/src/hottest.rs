@@ -41,13 +41,18 @@ impl HottestOperators {
         }
         self.next_check = now + INTERVAL;
         let chosen = choose(profile, self.most)?;
-        let notice = format!(
-            "hottest operators: {}; their tensors are recorded once their probes are attached",
-            chosen.join(", ")
-        );
-        self.requests.ask(chosen);
-        Some(notice)
+        request(chosen, |chosen| self.requests.ask(chosen))
     }
+}
+
+/// Requests the tensors of these operators. Returns a notice for the user; `None` if there is no room for the request,
+/// which the next check makes again.
+fn request(chosen: Vec<String>, ask: impl FnOnce(Vec<String>) -> bool) -> Option<String> {
+    let notice = format!(
+        "hottest operators: {}; their tensors are recorded once their probes are attached",
+        chosen.join(", ")
+    );
+    ask(chosen).then_some(notice)
 }
 
 /// The operators with most exclusive samples (nested operators count for themselves), hottest first; `None` if there
@@ -127,6 +132,14 @@ mod tests {
         ];
         check(&stacks, 3, Some(&["aten::addmm", "aten::relu", "aten::linear"]));
         check(&stacks, 9, Some(&["aten::addmm", "aten::relu", "aten::linear", "aten::zero_"]));
+    }
+
+    #[test]
+    fn tensors_are_promised_once_they_are_requested() {
+        let chosen = || vec!["aten::mm".to_owned()];
+        assert_eq!(request(chosen(), |_| false), None);
+        let notice = request(chosen(), |names| names == chosen());
+        assert!(notice.unwrap().starts_with("hottest operators: aten::mm; "));
     }
 
     #[test]

@@ -75,11 +75,26 @@ impl ScanQueue {
 pub struct TensorRequests(Sender<Request>);
 
 impl TensorRequests {
-    /// Requests the tensors of these operators, as schemas name them.
-    pub fn ask(&self, names: Vec<String>) {
-        // Without room, scans are dropped as well.
-        if self.0.try_send(Request::Tensors(names)).is_err() {
-            tracing::warn!("there was no room to ask for tensors");
-        }
+    /// Requests the tensors of these operators, as schemas name them; false if there is no room, or no thread.
+    #[must_use]
+    pub fn ask(&self, names: Vec<String>) -> bool {
+        self.0.try_send(Request::Tensors(names)).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_are_refused_without_room() {
+        let (queue, reader) = ScanQueue::new();
+        let tensors = queue.tensor_requests();
+        (0..REQUESTS_MAX).for_each(|_| queue.request_scan(1));
+        assert!(!tensors.ask(vec!["aten::mm".to_owned()]));
+        assert!(matches!(reader.recv().unwrap(), Request::Scan(1)));
+        assert!(tensors.ask(vec!["aten::mm".to_owned()]));
+        drop(reader);
+        assert!(!tensors.ask(vec!["aten::mm".to_owned()]));
     }
 }
