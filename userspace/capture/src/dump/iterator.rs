@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
@@ -32,6 +32,13 @@ const THREADS_MAX: usize = 1 << 17;
 
 /// A sleep after which this thread has just been switched in.
 const ARRIVAL: Duration = Duration::from_micros(1);
+
+/// Threads of the processes.
+pub(super) struct AllThreads {
+    pub(super) threads: Vec<Thread>,
+    /// There are more than are read.
+    pub(super) is_cut: bool,
+}
 
 /// The loaded program, and its links.
 pub(super) struct ThreadIterator {
@@ -76,28 +83,29 @@ impl ThreadIterator {
     }
 
     /// All threads of the processes.
-    pub(super) fn read(&self) -> Result<Vec<Thread>, CaptureError> {
+    pub(super) fn read(&self) -> Result<AllThreads, CaptureError> {
         // So that this thread was switched in just now, see `to_monotonic`.
         std::thread::sleep(ARRIVAL);
-        let mut threads = Vec::new();
+        let (mut threads, mut is_cut) = (Vec::new(), false);
         for link in &self.links {
-            read_into(link, &mut threads).map_err(failed)?;
+            is_cut |= !read_into(link, &mut threads).map_err(failed)?;
         }
         to_monotonic(&mut threads);
         // A thread that began while the list was read may appear twice.
         let mut seen = HashSet::new();
         threads.retain(|thread: &Thread| thread.exit_state == 0 && seen.insert(thread.tid));
-        Ok(threads)
+        Ok(AllThreads { threads, is_cut })
     }
 
     /// One thread; `None` if it is gone.
     pub(super) fn read_thread(&self, pid: u32, tid: u32) -> Result<Option<Thread>, CaptureError> {
         let mut threads = Vec::new();
         match link(&self.program, Tasks::Thread(tid)) {
-            Ok(link) => read_into(&link, &mut threads).map_err(failed)?,
+            Ok(link) => _ = read_into(&link, &mut threads).map_err(failed)?,
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
             Err(_) => {
-                return Ok(self.read()?.into_iter().find(|thread| thread.pid == pid && thread.tid == tid));
+                let all = self.read()?.threads;
+                return Ok(all.into_iter().find(|thread| thread.pid == pid && thread.tid == tid));
             }
         }
         to_monotonic(&mut threads);
@@ -148,14 +156,20 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn read_into(link: &OwnedFd, threads: &mut Vec<Thread>) -> io::Result<()> {
+/// Reads the threads of a link; false if there are more than are kept.
+fn read_into(link: &OwnedFd, threads: &mut Vec<Thread>) -> io::Result<bool> {
     // SAFETY: a call with an open descriptor.
-    let mut file = File::from(owned(unsafe { bpf_iter_create(link.as_fd().as_raw_fd()) })?);
+    let file = File::from(owned(unsafe { bpf_iter_create(link.as_fd().as_raw_fd()) })?);
+    read_up_to(THREADS_MAX, file, threads)
+}
+
+fn read_up_to(most: usize, mut file: impl io::Read, threads: &mut Vec<Thread>) -> io::Result<bool> {
     let mut bytes = vec![0; READ_BYTES];
     let mut kept = 0;
-    while threads.len() < THREADS_MAX {
+    loop {
         let read = match file.read(&mut bytes[kept..]) {
-            Ok(0) => break,
+            Ok(0) => return Ok(true),
+            Ok(_) if threads.len() >= most => return Ok(false),
             Ok(read) => read,
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
                 continue;
@@ -167,12 +181,25 @@ fn read_into(link: &OwnedFd, threads: &mut Vec<Thread>) -> io::Result<()> {
         bytes.copy_within(whole..kept + read, 0);
         kept = kept + read - whole;
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_threads_than_are_kept_are_noticed() {
+        let check = |read: usize, most: usize, expect: (bool, usize)| {
+            let (bytes, mut threads) = (vec![0; read * size_of::<Thread>()], Vec::new());
+            let is_whole = read_up_to(most, &bytes[..], &mut threads).unwrap();
+            assert_eq!((is_whole, threads.len()), expect, "{read} {most}");
+        };
+        let at_once = READ_BYTES / size_of::<Thread>();
+        check(3, 3, (true, 3));
+        check(at_once, at_once, (true, at_once));
+        // More than one read returns.
+        check(2 * at_once, at_once, (false, at_once));
+    }
 
     #[test]
     fn scheduler_times_move_to_the_clock_of_records() {

@@ -28,7 +28,7 @@ use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 
 use self::borrowed_cpu::BorrowedCpu;
 use self::code::Files;
-use self::iterator::ThreadIterator;
+use self::iterator::{AllThreads, ThreadIterator};
 use self::walker::{Target, WalkOutcome};
 use super::clock::{log_progress, monotonic_ns};
 use super::config::FrameSource;
@@ -63,6 +63,8 @@ pub struct RawDump {
     pub processes: Vec<ProcessStacks>,
     /// From the first reading of the first round to the last of the last.
     pub took: Duration,
+    /// They have more threads than are read.
+    pub is_cut: bool,
 }
 
 /// A process.
@@ -149,10 +151,11 @@ pub fn dump(config: &DumpConfig) -> Result<RawDump, CaptureError> {
     let found = Dumper { iterator: &iterator, targets: &mut targets, files: &mut files }.run()?;
     let took = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
     log_progress(asked_ns, "stacks read");
+    let is_cut = found.is_cut;
     let mut processes = grouped(targets, found);
     processes.append(&mut unopened);
     processes.sort_by_key(|process| process.pid);
-    Ok(RawDump { processes, took })
+    Ok(RawDump { processes, took, is_cut })
 }
 
 struct Dumper<'d> {
@@ -166,13 +169,15 @@ struct Dumper<'d> {
 struct ThreadSnapshot {
     by_tid: HashMap<u32, ThreadStack>,
     ended: HashMap<u32, u64>,
+    /// There are more threads than are read.
+    is_cut: bool,
 }
 
 impl Dumper<'_> {
     /// Reads until no thread changes, or up to the maximum of rounds.
     fn run(&mut self) -> Result<ThreadSnapshot, CaptureError> {
-        let mut found = ThreadSnapshot::default();
-        let mut before = self.iterator.read()?;
+        let AllThreads { threads: mut before, is_cut } = self.iterator.read()?;
+        let mut found = ThreadSnapshot { is_cut, ..ThreadSnapshot::default() };
         for _ in 0..ROUNDS_MAX {
             let pending: Vec<Thread> = before
                 .iter()
@@ -185,8 +190,9 @@ impl Dumper<'_> {
             self.targets.values_mut().for_each(Target::forget_memory);
             let walked: Vec<(Thread, Vec<u8>)> =
                 pending.iter().filter_map(|thread| Some((*thread, self.walk(thread)?))).collect();
-            let after = self.iterator.read()?;
+            let AllThreads { threads: after, is_cut } = self.iterator.read()?;
             found.keep_unchanged(walked, &after);
+            found.is_cut |= is_cut;
             before = after;
         }
         let rest: Vec<Thread> =
@@ -301,7 +307,7 @@ fn grouped(targets: BTreeMap<u32, Target>, mut found: ThreadSnapshot) -> Vec<Pro
     let mut processes: Vec<ProcessStacks> = processes.into_values().collect();
     for process in &mut processes {
         process.threads.sort_by_key(|thread| thread.thread.tid);
-        if process.threads.is_empty() {
+        if process.threads.is_empty() && !found.is_cut {
             process.gone = VanishedPart::Process;
         }
     }

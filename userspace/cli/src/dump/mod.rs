@@ -81,7 +81,11 @@ fn text(dump: &Dump, each: bool, out: &mut dyn Write) -> io::Result<()> {
     }
     let threads: usize = dump.processes.iter().map(|process| process.threads.len()).sum();
     let read_ms = dump.read_ns as f64 / 1e6;
-    writeln!(out, "{} read within {read_ms:.1} ms, none stopped", counted(threads as u64, "thread"))
+    writeln!(out, "{} read within {read_ms:.1} ms, none stopped", counted(threads as u64, "thread"))?;
+    if dump.is_cut {
+        writeln!(out, "some threads are missing: there are more than are read")?;
+    }
+    Ok(())
 }
 
 fn write_process(process: &DumpedProcess, each: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -255,7 +259,8 @@ mod tests {
             threads_ended: 0,
             threads,
         };
-        Dump { schema_version: SCHEMA_VERSION, read_ns: 2_500_000, job: None, processes: vec![process] }
+        let (read_ns, processes) = (2_500_000, vec![process]);
+        Dump { schema_version: SCHEMA_VERSION, read_ns, is_cut: false, job: None, processes }
     }
 
     fn check(dump: &Dump, each: bool, expect: &str) {
@@ -327,6 +332,15 @@ mod tests {
             "train (pid 1), 1 thread, 2 more ended meanwhile\n\nthread 2 worker-2: running\n    no stack: it ran\n\n\
              process 9 ended before its threads were read\n\n2 threads read within 2.5 ms, none stopped\n",
         );
+    }
+
+    #[test]
+    fn a_dump_without_all_threads_says_so() {
+        let mut dump = dump(Vec::new());
+        let all = "train (pid 1), 0 threads\n\n0 threads read within 2.5 ms, none stopped\n";
+        check(&dump, false, all);
+        dump.is_cut = true;
+        check(&dump, false, &format!("{all}some threads are missing: there are more than are read\n"));
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct Dump {
     pub schema_version: u32,
     /// From reading the first thread to the last, nanoseconds: each stack is of a moment in between (measured).
     pub read_ns: u64,
+    /// The processes have more threads than are read: some are missing here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
     /// The job that the processes are ranks of, if one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<DumpedJob>,
@@ -175,7 +178,7 @@ pub fn dump(config: &DumpConfig, debug_info: DebugInfo) -> Result<Dump, CaptureE
     let needed = [FrameSource::Native, FrameSource::Kernel];
     let context = config.context.iter().copied().chain(needed).collect();
     let raw = deepctx_capture::dump::dump(&DumpConfig { context, ..config.clone() })?;
-    let read = raw.took;
+    let (read_ns, is_cut) = (nanoseconds(raw.took), raw.is_cut);
     let mut stacks = Stacks::new(Resolver::new(debug_info, None));
     for process in &raw.processes {
         let maps = stacks.symbols().admit(process.pid, process.maps.clone());
@@ -195,7 +198,7 @@ pub fn dump(config: &DumpConfig, debug_info: DebugInfo) -> Result<Dump, CaptureE
             .collect();
         processes.push(of_process(process, threads));
     }
-    Ok(Dump { schema_version: SCHEMA_VERSION, read_ns: nanoseconds(read), job: None, processes })
+    Ok(Dump { schema_version: SCHEMA_VERSION, read_ns, is_cut, job: None, processes })
 }
 
 /// Dumps the processes of a job, without those that they started since the job was found.
