@@ -222,7 +222,9 @@ impl Jit {
         }
         let is_too_long = !growing.ended && facts.len() > size && growing.offset >= size;
         if is_lost || is_too_long {
-            process.has_left_out |= is_too_long;
+            if is_too_long {
+                process.left_out.add_anywhere();
+            }
             growing.end();
             // The rest may name other code at the same addresses.
             self.forget_file(process, growing.header.is_some_and(|header| header.monotonic));

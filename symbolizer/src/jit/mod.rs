@@ -9,6 +9,7 @@ mod evidence;
 pub(crate) mod fixed_code;
 pub(crate) mod gdb;
 mod growing;
+mod left_out;
 mod located;
 mod names;
 mod perf_map;
@@ -31,6 +32,7 @@ use evidence::RefutedRanges;
 use gdb::ObjectFile;
 pub use gdb::{Function, functions};
 use growing::GrowingFile;
+use left_out::LeftOutCode;
 use located::LocatedCode;
 use names::{NameSource, Names};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
@@ -122,8 +124,8 @@ struct Process {
     user: Option<u32>,
     /// Ranges charged to the user's share.
     ranges: usize,
-    /// Something was left out because of the user's share.
-    has_left_out: bool,
+    /// What was left out because of the user's share.
+    left_out: LeftOutCode,
     /// Code that had a name has another one now, or none.
     is_renamed: bool,
     /// When the latest code that replaced other code was generated; later than samples that are yet to be named.
@@ -496,7 +498,7 @@ impl Jit {
 
     /// Leaves code out for want of room. Whatever had a name at its addresses is gone all the same.
     fn leave_out(&mut self, process: &mut Process, begin: u64, size: u64) {
-        process.has_left_out = true;
+        process.left_out.add(begin, size);
         self.counters.dropped += 1;
         self.end_names(process, begin, size);
     }
@@ -542,7 +544,7 @@ impl Process {
     fn reason(&self, address: Avma) -> NoSymbol {
         if self.refuted.contains(address.0) {
             NoSymbol::JitRefuted
-        } else if self.has_left_out {
+        } else if self.left_out.contains(address.0) {
             NoSymbol::JitNoRoom
         } else if self.is_late {
             NoSymbol::JitLate

@@ -233,6 +233,8 @@ fn names_beyond_a_users_share_are_counted_as_lost() {
             let expect = if n <= kept { Ok(format!("function{n:x}")) } else { Err(NoSymbol::JitNoRoom) };
             assert_eq!(found, expect);
         }
+        let elsewhere = jit.lookup(pid, 0, Avma(0x500));
+        assert_eq!(elsewhere, Err(NoSymbol::JitNotCovered), "nothing was left out there");
         assert_eq!((jit.counters().entries, jit.counters().dropped), (20, 20 - kept));
     };
     check(&mut Jit { names: Names::bounded(16, 1 << 20), ..Jit::new() }, 8);
