@@ -37,6 +37,9 @@ const RUNS_MAX: usize = 1 << 14;
 /// Most mappings of generated code that are remembered, over all processes.
 const KNOWN_MAX: usize = 1 << 14;
 
+/// Bytes at the end of a function of which at least one is not zero.
+const LAST_BYTES: usize = 16;
+
 /// Time limit for reading generated code of a user's processes: others wait for their tables meanwhile.
 const LOOKING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
@@ -111,7 +114,8 @@ impl FrameRun {
 
 /// Whether all code in a mapping is described. Zeros, and bytes between two functions, are not code.
 fn is_all_described(code: &[u8], mapping: &Mapping, by: &[Rc<FrameRun>]) -> bool {
-    let mut functions: Vec<&Range<u64>> = by.iter().flat_map(|run| &run.described).collect();
+    let all = by.iter().flat_map(|run| &run.described);
+    let mut functions: Vec<&Range<u64>> = all.filter(|of| may_be_function(of, code, mapping)).collect();
     functions.sort_unstable_by_key(|function| function.start);
     let offset = |address: u64| address.saturating_sub(mapping.begin.0).min(code.len() as u64) as usize;
     let end = mapping.end.0..mapping.end.0;
@@ -121,6 +125,16 @@ fn is_all_described(code: &[u8], mapping: &Mapping, by: &[Rc<FrameRun>]) -> bool
         described = described.max(offset(function.end));
         gap.len() as u64 <= PADDING_MAX || gap.iter().all(|byte| *byte == 0)
     })
+}
+
+/// Whether a description may be of one function of a mapping: it stays within it, and does not end in zeros. Others are
+/// of code that was there before, or mere data: they say nothing of whether there are true ones elsewhere.
+fn may_be_function(described: &Range<u64>, code: &[u8], mapping: &Mapping) -> bool {
+    // The description of a signal frame begins a byte before its function.
+    let is_within = described.start.saturating_add(1) >= mapping.begin.0 && described.end <= mapping.end.0;
+    let end = described.end.saturating_sub(mapping.begin.0) as usize;
+    let last = code.get(end.saturating_sub(LAST_BYTES)..end).unwrap_or_default();
+    is_within && last.iter().any(|byte| *byte != 0)
 }
 
 type FrameRuns = Vec<Rc<FrameRun>>;
@@ -526,9 +540,12 @@ mod tests {
         check(&[(0, 0x80)], &[first, (0x1050, 0x1080)], false);
         check(&[(0, 0x80)], &[first, (0x1048, 0x1080)], true);
         check(&[(0, 0x40), (0xf00, 0x1000)], &[first, (0x1f00, 0x2000)], true);
-        // Frames of other code, or of more than there is.
-        check(&[(0, 0x40)], &[(0, 0x1040), (0x3000, 0x4000)], true);
-        check(&[(0, 0x40)], &[(0, u64::MAX)], true);
+        // Frames of other code, or of more than there is: they describe none of it.
+        check(&[(0, 0x40)], &[first, (0, u64::MAX), (0x3000, 0x4000)], true);
+        check(&[(0, 0x40)], &[(0, u64::MAX)], false);
+        check(&[(0, 0x40)], &[(0x800, 0x1040)], false);
+        check(&[(0, 0x40)], &[(0x1000, 0x2000)], false);
+        check(&[(0, 0x40)], &[(0xfff, 0x1040)], true);
         check(&[(0x800, 0x900)], &[(0x3000, 0x4000)], false);
     }
 
