@@ -221,6 +221,62 @@ fn debug_information_that_nests_without_end_is_not_followed() {
     }
 }
 
+/// A library of one function, with debug information of another one that the linker discarded.
+fn with_discarded(folder: &Path) -> PathBuf {
+    let source = r#"
+        .text
+        .globl kept
+        .type kept, @function
+kept:   nop
+        ret
+        .size kept, .-kept
+        .section .debug_abbrev,"",@progbits
+        .uleb128 1, 0x11
+        .byte 1
+        .uleb128 0x11, 1, 0x12, 7, 0, 0
+        .uleb128 2, 0x2e
+        .byte 0
+        .uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0
+        .byte 0
+        .section .debug_info,"",@progbits
+        .long end - start
+start:  .value 4
+        .long 0
+        .byte 8
+        .uleb128 1
+        .quad kept
+        .quad 2
+        .uleb128 2
+        .asciz "discarded"
+        .quad 0
+        .quad 0x80000
+        .byte 0
+end:
+"#;
+    let (assembly, library) = (folder.join("kept.s"), folder.join("kept.so"));
+    std::fs::write(&assembly, source).unwrap();
+    run("gcc", &["-shared", "-nostdlib", "-o", library.to_str().unwrap(), assembly.to_str().unwrap()]);
+    library
+}
+
+#[test]
+fn a_function_that_the_linker_discarded_names_no_code() {
+    if !has("gcc") {
+        left_out("gcc");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let library = with_discarded(folder.path());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
+    let (module, _) = modules.open_mapping(std::process::id(), &pretended(&library)).unwrap();
+    let table = run("nm", &[library.to_str().unwrap()]);
+    let address = table.lines().find(|line| line.ends_with(" kept")).unwrap().split(' ').next().unwrap();
+    let address = Svma(u64::from_str_radix(address, 16).unwrap());
+    let named = native.symbolize(&mut modules, module, &[address]);
+    assert_eq!(&*named[0].as_ref().unwrap()[0].name, "kept");
+    assert_eq!(native.counters().with_debug_info, 1);
+}
+
 #[test]
 fn file_identity_is_its_build_id_or_its_content() {
     let Some(with) = Program::compile(&["-Wl,--build-id=sha1"]) else { return };

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use addr2line::Context;
-use gimli::{AbbreviationsCacheStrategy, Dwarf, EndianSlice, LittleEndian, SectionId};
+use gimli::{AbbreviationsCacheStrategy, Dwarf, EndianSlice, LittleEndian, SectionId, UnitOffset};
 use object::{Object as _, ObjectSection as _};
 
 use super::image::{Elf, Image};
@@ -16,6 +16,8 @@ use super::nesting;
 
 /// Most functions at one address: compiled code has some ten.
 const FUNCTIONS_MAX: usize = 4096;
+/// Addresses from here on are not looked for in discarded functions, all of which begin at 0: none is this long.
+const DISCARDED_END: u64 = 1 << 20;
 
 type Bytes = EndianSlice<'static, LittleEndian>;
 
@@ -81,8 +83,9 @@ impl Debug {
     /// neither covers it.
     pub(super) fn functions(&self, address: u64) -> Result<Vec<Function>, gimli::Error> {
         let mut frames = self.context.find_frames(address).skip_all_loads()?;
-        let mut found = Vec::new();
+        let (mut found, mut outermost) = (Vec::new(), None);
         while let Some(frame) = frames.next()?.filter(|_| found.len() < FUNCTIONS_MAX) {
+            outermost = frame.dw_die_offset;
             let name = match (&frame.function, frame.dw_die_offset) {
                 (Some(function), _) => function.raw_name()?,
                 // A line without a function: hand-written code.
@@ -93,12 +96,29 @@ impl Debug {
             let (file, line) = place.map_or((None, 0), |(file, line)| (Some(file), line.unwrap_or(0)));
             found.push(Function { file, line, ..Function::named(&name) });
         }
+        if outermost.is_some_and(|function| self.is_discarded(address, function)) {
+            found.clear();
+        }
         if found.is_empty() {
             let name = self.image.symbol(address).ok();
             found.extend(name.map(|name| Function::named(&String::from_utf8_lossy(name))));
         }
         found.reverse();
         Ok(found)
+    }
+
+    /// Whether the function with this entry, which should be at an address, was discarded by the linker (`ld
+    /// --gc-sections`), which leaves 0 as its first address. In a linked file no function begins there: that is its
+    /// header.
+    fn is_discarded(&self, address: u64, function: UnitOffset) -> bool {
+        let ranges = || {
+            let unit = self.context.find_dwarf_and_unit(address).skip_all_loads()?;
+            let entry = unit.entry(function).ok()?;
+            unit.die_ranges(&entry).ok()
+        };
+        let is_from_zero = |range: gimli::Range| range.begin == 0 && address < range.end;
+        address < DISCARDED_END
+            && ranges().is_some_and(|ranges| ranges.map_while(Result::ok).any(is_from_zero))
     }
 
     /// Releases the pages that were read.
