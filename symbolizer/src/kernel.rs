@@ -5,10 +5,12 @@
 //! hidden. Does not: decide how kernel frames are displayed.
 
 use std::fs::File;
+use std::hash::{Hash as _, Hasher as _};
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::thread::JoinHandle;
 
 use deepctx_address_space::{KernelAddr, NoSymbol};
+use rustc_hash::{FxHashMap, FxHasher};
 
 /// Most bytes of kallsyms read; large distribution kernels have about 15 MiB.
 const KALLSYMS_BYTES_MAX: u64 = 256 << 20;
@@ -20,6 +22,8 @@ const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 const REREAD_INTERVAL_NS: u64 = 10_000_000_000;
 /// Calls of [`Kernel::trim`] after which the table of a kernel is dropped: 5 to 15 MiB.
 const IDLE_TRIMS: u64 = 60;
+/// Most addresses whose names are compared when the table is read again.
+const COMPARED_MAX: usize = 4096;
 /// What kallsyms states as the module of BPF programs.
 const BPF: &str = "bpf";
 /// Start of the upper half of the address space, which the kernel uses.
@@ -215,6 +219,10 @@ pub(crate) struct Kernel {
     reads: u64,
     /// Calls of [`Kernel::trim`] since the last look-up.
     idle_trims: u64,
+    /// Hashes of the names of addresses that were looked up, and that are not covered for good.
+    given: FxHashMap<u64, u64>,
+    /// One of these names has changed.
+    is_renamed: bool,
 }
 
 impl Kernel {
@@ -245,12 +253,43 @@ impl Kernel {
             self.table = Some(prefetched.unwrap_or_else(read));
             self.read_at_ns = time_ns;
             self.reads += 1;
+            self.compare_given();
+        }
+        let is_for_good = matches!(&self.table, Some(Ok(table)) if table.covers_for_good(address));
+        if !is_for_good && self.given.len() < COMPARED_MAX {
+            let name = self.hash_of_name(address.0);
+            self.given.insert(address.0, name);
         }
         match &self.table {
             Some(Ok(table)) => table.lookup(address),
             Some(Err(reason)) => Err(*reason),
             None => Err(NoSymbol::KernelUnreadable),
         }
+    }
+
+    /// Whether a name that was given before has changed since the last call.
+    pub(crate) fn take_renamed(&mut self) -> bool {
+        std::mem::take(&mut self.is_renamed)
+    }
+
+    fn compare_given(&mut self) {
+        let mut given = std::mem::take(&mut self.given);
+        for (address, before) in &mut given {
+            let now = self.hash_of_name(*address);
+            self.is_renamed |= std::mem::replace(before, now) != now;
+        }
+        self.given = given;
+    }
+
+    /// Hash of the name of an address, or of its lack of one.
+    fn hash_of_name(&self, address: u64) -> u64 {
+        let symbol = match &self.table {
+            Some(Ok(table)) => table.lookup(KernelAddr(address)).ok(),
+            Some(Err(_)) | None => None,
+        };
+        let mut hasher = FxHasher::default();
+        symbol.map(|symbol| symbol.name).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Drops the table when it has not been used for long: names stay cached, so new ones become rare. Call it about
@@ -394,6 +433,26 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
         kernel.prefetch();
         assert!(kernel.lookup(KernelAddr(0), 0).is_err());
         assert_eq!(kernel.reads(), 1);
+    }
+
+    #[test]
+    fn names_that_changed_with_another_reading_are_noticed() {
+        let table = |text: &str| Some(Ok(Kallsyms::parse(text.as_bytes())));
+        let mut kernel = Kernel { table: table(TEXT), ..Kernel::new() };
+        // Those of the kernel, of a BPF program, and of nothing yet.
+        for address in [0xffff_ffff_8100_0210, 0xffff_ffff_c020_0001, 0xffff_ffff_c090_0001] {
+            _ = kernel.lookup(KernelAddr(address), 0);
+        }
+        let mut check = |text: &str, expect: bool| {
+            kernel.table = table(text);
+            kernel.compare_given();
+            assert_eq!((kernel.take_renamed(), kernel.take_renamed()), (expect, false), "{text}");
+        };
+        check(TEXT, false);
+        check(&TEXT.replace("do_one_initcall", "another"), false);
+        check(&TEXT.replace("4530_sample", "4530_other"), true);
+        check(TEXT, true);
+        check(&format!("{TEXT}ffffffffc0900000 t loaded_since\t[new]\n"), true);
     }
 
     #[test]

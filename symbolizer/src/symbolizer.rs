@@ -420,6 +420,12 @@ impl Symbolizer {
         self.native.symbolize(&mut self.modules, module, addresses)
     }
 
+    /// Whether the name of a kernel address that was given before has changed since the last call: modules and BPF
+    /// programs come and go.
+    pub fn take_kernel_renamed(&mut self) -> bool {
+        self.kernel.take_renamed()
+    }
+
     /// Starts reading the kernel's symbols on a separate thread.
     pub fn prefetch_kernel_symbols(&mut self) {
         self.kernel.prefetch();

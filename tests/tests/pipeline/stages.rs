@@ -184,6 +184,33 @@ fn missing_addresses_are_requested_once_and_in_batches() {
 }
 
 #[test]
+fn kernel_addresses_are_requested_again_once_their_names_changed() {
+    let records = "
+        10 sample 7/7 app k:sys f! main
+        advance 15
+        20 sample 7/7 app k:sys f! main
+        advance 25
+        30 sample 7/7 app k:sys f! main
+        advance 35
+        40 sample 7/7 app k:sys f! main
+    ";
+    let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+    for step in steps(records) {
+        match step {
+            ReplayStep::Feed(input) => pipeline.feed(input),
+            ReplayStep::Advance(time) => {
+                pipeline.symbols().kernel_renamed = time == 25;
+                pipeline.advance(time);
+            }
+        }
+    }
+    pipeline.finish();
+    let asked = pipeline.symbols().asked.clone();
+    assert_eq!((asked["kernel"], asked["user"]), ((2, 2), (1, 2)));
+    assert_eq!(folded(pipeline.profile()), page("app-7;main;f;sys_[k] 4"));
+}
+
+#[test]
 fn addresses_of_many_stacks_stay_cached() {
     // More addresses than are cached, nearly all of them in one stack only.
     const BATCHES: usize = 1900;

@@ -292,6 +292,8 @@ pub(crate) struct NamesInAddresses {
     pub(crate) asked: BTreeMap<&'static str, (usize, usize)>,
     /// If set, requests go unanswered.
     pub(crate) silent: bool,
+    /// The next question whether names of the kernel changed is answered with this.
+    pub(crate) kernel_renamed: bool,
 }
 
 impl NamesInAddresses {
@@ -424,6 +426,10 @@ impl Symbols for NamesInAddresses {
             let file = if own { "/lib/torch/autograd/profiler.py" } else { "/src/m.py" };
             answer(n, &[Name::Python { function: &function, file, line, first_line: 1 }]);
         }
+    }
+
+    fn kernel_renamed(&mut self) -> bool {
+        std::mem::take(&mut self.kernel_renamed)
     }
 
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {

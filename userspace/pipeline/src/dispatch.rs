@@ -164,6 +164,10 @@ impl<S: Symbols> Pipeline<S> {
         self.calls_wait = false;
         unresolved.drain(..).for_each(|one| self.attribute_resolved(one));
         self.unresolved = unresolved;
+        if self.symbols.kernel_renamed() {
+            self.resolve.forget_kernel();
+            self.stacks.forget_kernel();
+        }
         self.resolve.trim();
     }
 

@@ -194,6 +194,20 @@ impl ResolveStage {
             // Removing a few each time would cost more than resolving all again.
             self.known.clear();
         }
+        self.compact();
+    }
+
+    /// Names of kernel addresses changed: they are resolved again. Call it when nothing is missing and no path is in
+    /// use.
+    pub(crate) fn forget_kernel(&mut self) {
+        if self.missing.is_empty() {
+            self.known.retain(|code, _| !matches!(code, Code::Kernel { .. }));
+            self.compact();
+        }
+    }
+
+    /// Drops the frames of addresses that are not known any more.
+    fn compact(&mut self) {
         let (mut frames, mut parts) = (Vec::new(), Vec::new());
         for known in self.known.values_mut() {
             let range = known.begin as usize..known.begin as usize + usize::from(known.len);

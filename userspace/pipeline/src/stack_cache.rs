@@ -49,6 +49,11 @@ impl StackKey {
         Self { thread, space, walk, await_chain, scopes: Scopes::default() }
     }
 
+    fn has_kernel_words(&self) -> bool {
+        let [low, high, ..] = self.walk;
+        [low, high] != [0, 0]
+    }
+
     /// Hash of the key and the words.
     pub(crate) fn hash(&self, words: &[u8]) -> u64 {
         let mut hasher = FxHasher::default();
@@ -167,6 +172,13 @@ impl StackCache {
         self.young.entries.insert(hash, Entry { key: *key, begin, len, stack });
     }
 
+    /// Forgets the stacks with kernel words.
+    pub(crate) fn forget_kernel(&mut self) {
+        for generation in [&mut self.young, &mut self.old] {
+            generation.entries.retain(|_, entry| !entry.key.has_kernel_words());
+        }
+    }
+
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         let held = |of: &Generation| of.words.capacity() + table_bytes(of.entries.capacity(), ENTRY_BYTES);
@@ -220,6 +232,17 @@ mod tests {
         }
         assert_eq!(stacks.get(1, &key(1), &[1; 10]), None);
         assert!(stacks.young.bytes() <= generation_bytes && stacks.old.bytes() <= generation_bytes);
+    }
+
+    #[test]
+    fn only_stacks_with_kernel_words_are_forgotten_with_the_kernel() {
+        let mut stacks = StackCache::new(1 << 12);
+        let in_kernel = StackKey { walk: [0, 1, 0, 0, 0, 0], ..key(1) };
+        stacks.put(7, &in_kernel, b"words", stack(3));
+        stacks.put(8, &key(1), b"words", stack(4));
+        stacks.forget_kernel();
+        assert_eq!(stacks.get(7, &in_kernel, b"words"), None);
+        assert_eq!(stacks.get(8, &key(1), b"words"), Some(stack(4)));
     }
 
     #[test]

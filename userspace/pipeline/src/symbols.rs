@@ -264,6 +264,11 @@ pub trait Symbols: ProcessFacts {
     /// Looks up Python frames of one space. Each is answered once, in any order.
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>);
 
+    /// Whether the names of kernel addresses that were given before may have changed since the last call.
+    fn kernel_renamed(&mut self) -> bool {
+        false
+    }
+
     /// Looks up kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>);
 }

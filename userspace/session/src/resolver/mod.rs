@@ -281,6 +281,10 @@ impl Symbols for Resolver {
         }
     }
 
+    fn kernel_renamed(&mut self) -> bool {
+        self.symbolizer.take_kernel_renamed()
+    }
+
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         native::name_kernel(&mut self.symbolizer, addresses, answer);
     }
