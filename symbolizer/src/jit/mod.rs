@@ -181,8 +181,7 @@ impl Jit {
             (Some(symbol), _) if process.is_doubtful(symbol, now) => Duration::ZERO,
             (Some(_), _) => REREAD_INTERVAL,
             (None, false) => SEARCH_INTERVAL,
-            // Each address is looked up once or a few times, and checking for additions takes a system call or two. The
-            // time of a lookup may be long ago: when the process got these mappings.
+            // Each address is looked up once or a few times, and checking for additions takes a system call or two.
             (None, true) => Duration::ZERO,
         };
         if process.read_at.is_none_or(|at| at.is_before(now, interval)) {

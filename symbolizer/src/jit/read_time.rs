@@ -1,7 +1,7 @@
 //! When something was read, to read it again some time later.
 //!
-//! Owns: [`ReadTime`]. Because: the time of a lookup is often that at which the mappings were read, and stays the same
-//! as long as these do; and the machine's clock says nothing in a replay. Does not: know what is read.
+//! Owns: [`ReadTime`]. Because: samples are looked up some time after they were taken, and not in their order; and the
+//! machine's clock says nothing in a replay. Does not: know what is read.
 
 use std::time::{Duration, Instant};
 

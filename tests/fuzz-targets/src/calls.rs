@@ -32,7 +32,7 @@ impl Symbols for NoNames {
     fn process_name(&mut self, _: u32, _: u64) -> Option<&str> {
         None
     }
-    fn user(&mut self, _: SpaceId, _: &[CodeAddress], _: &mut NameReceiver<'_>) {}
+    fn user(&mut self, _: SpaceId, _: &[CodeAddress], _: &[u64], _: &mut NameReceiver<'_>) {}
     fn python(&mut self, _: SpaceId, _: &[PythonReference], _: &mut NameReceiver<'_>) {}
     fn kernel(&mut self, _: &[CodeAddress], _: &mut NameReceiver<'_>) {}
 }

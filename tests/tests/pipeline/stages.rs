@@ -184,6 +184,20 @@ fn missing_addresses_are_requested_once_and_in_batches() {
 }
 
 #[test]
+fn an_address_is_requested_for_the_time_of_its_first_stack() {
+    let mut pipeline = run("
+        10 sample 7/7 app a! main
+        12 sample 7/7 app b! main
+        advance 15
+        20 sample 7/7 app c! main
+    ");
+    let mut asked = pipeline.symbols().asked_at.clone();
+    asked.sort();
+    let expect = [("a", 10), ("b", 12), ("c", 20), ("main", 10)];
+    assert_eq!(asked, expect.map(|(name, time_ns)| (name.to_owned(), time_ns)));
+}
+
+#[test]
 fn kernel_addresses_are_requested_again_once_their_names_changed() {
     let records = "
         10 sample 7/7 app k:sys f! main

@@ -290,6 +290,8 @@ pub(crate) struct NamesInAddresses {
     suffixes: Vec<String>,
     /// Calls and addresses of each kind of request.
     pub(crate) asked: BTreeMap<&'static str, (usize, usize)>,
+    /// User addresses by name, each with the time that its request stated.
+    pub(crate) asked_at: Vec<(String, u64)>,
     /// If set, requests go unanswered.
     pub(crate) silent: bool,
     /// The next question whether names of the kernel changed is answered with this.
@@ -368,8 +370,16 @@ impl Symbols for NamesInAddresses {
         Some(self.version(pid, time_ns).2.as_str())
     }
 
-    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
+    fn user(
+        &mut self,
+        space: SpaceId,
+        addresses: &[CodeAddress],
+        times_ns: &[u64],
+        answer: &mut NameReceiver<'_>,
+    ) {
         self.count("user", addresses.len());
+        let named = addresses.iter().map(|(CodeAddress::Exact(at) | CodeAddress::Return(at))| name(*at));
+        self.asked_at.extend(named.zip(times_ns.iter().copied()));
         if self.silent {
             return;
         }

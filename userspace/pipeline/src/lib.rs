@@ -32,7 +32,7 @@
 //! impl Symbols for TwoNames {
 //!     type Space = ();
 //!
-//!     fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
+//!     fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], _: &[u64], answer: &mut NameReceiver<'_>) {
 //!         for (n, CodeAddress::Exact(pc) | CodeAddress::Return(pc)) in addresses.iter().enumerate() {
 //!             let symbol = if *pc == 0x1000 { "step" } else { "main" };
 //!             answer(n, &[Name::Native { symbol, module: "train", file: "", line: 0, inlined: false }]);

@@ -79,6 +79,8 @@ struct MissingCode {
     code: Code,
     /// Of the first stack that had it.
     owner: Owner,
+    /// When that was taken.
+    time_ns: u64,
 }
 
 /// Placeholder until the answer comes.
@@ -103,6 +105,8 @@ pub(crate) struct ResolveStage {
     malformed_words: u64,
     /// The native walk of the current sample ended at code that was not known yet.
     is_too_new: bool,
+    /// Time of the current sample.
+    time_ns: u64,
     path: Vec<FrameId>,
     cpython_calls: CpythonCalls,
     torch_wrappers: TorchCallWrappers,
@@ -145,7 +149,8 @@ impl ResolveStage {
             match of_group[0].code {
                 Code::Native { space, .. } => {
                     let addresses: Vec<_> = codes().filter_map(|code| code.address()).collect();
-                    symbols.user(space, &addresses, &mut answer);
+                    let times_ns: Vec<_> = of_group.iter().map(|missing| missing.time_ns).collect();
+                    symbols.user(space, &addresses, &times_ns, &mut answer);
                 }
                 Code::Python { space, .. } => {
                     let references: Vec<_> = codes().filter_map(|code| code.reference()).collect();
@@ -252,6 +257,7 @@ impl ResolveStage {
         self.elements.clear();
         self.malformed_words = 0;
         self.is_too_new = false;
+        self.time_ns = sample.fixed.header.time_ns;
         let mut all_known = true;
         for code in kernel_stack_words(sample.kernel) {
             all_known &= self.add(code, asked, profile, accounts);
@@ -321,7 +327,8 @@ impl ResolveStage {
             None => {
                 // Unanswered: not to be resolved again.
                 self.known.insert(code, ASKED);
-                self.missing.push(MissingCode { code, owner: profile.owner() });
+                let (owner, time_ns) = (profile.owner(), self.time_ns);
+                self.missing.push(MissingCode { code, owner, time_ns });
                 false
             }
         }

@@ -258,8 +258,15 @@ pub trait Symbols: ProcessFacts {
     /// Name of a process at a time, if it is known.
     fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str>;
 
-    /// Looks up user addresses of one space. Each is answered once, in any order.
-    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>);
+    /// Looks up user addresses of one space, each as of the time in `times_ns` at its place. Each is answered once, in
+    /// any order.
+    fn user(
+        &mut self,
+        space: SpaceId,
+        addresses: &[CodeAddress],
+        times_ns: &[u64],
+        answer: &mut NameReceiver<'_>,
+    );
 
     /// Looks up Python frames of one space. Each is answered once, in any order.
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>);

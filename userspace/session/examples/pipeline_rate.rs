@@ -48,7 +48,7 @@ impl Symbols for SyntheticNames {
         Some("synthetic")
     }
 
-    fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
+    fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], _: &[u64], answer: &mut NameReceiver<'_>) {
         for (n, CodeAddress::Exact(pc) | CodeAddress::Return(pc)) in addresses.iter().enumerate() {
             let symbol = format!("made_up_{pc:x}");
             let module = "/usr/lib/libmade_up.so";

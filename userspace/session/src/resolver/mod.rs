@@ -267,9 +267,15 @@ impl Symbols for Resolver {
         self.processes.name(pid, time_ns)
     }
 
-    fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
-        let Some(at) = self.processes.of_space(space) else { return };
-        if native::name_user(&mut self.symbolizer, at, addresses, answer) {
+    fn user(
+        &mut self,
+        space: SpaceId,
+        addresses: &[CodeAddress],
+        times_ns: &[u64],
+        answer: &mut NameReceiver<'_>,
+    ) {
+        let Some(period) = self.processes.period_of(space) else { return };
+        if native::name_user(&mut self.symbolizer, period, addresses, times_ns, answer) {
             self.processes.retry_later(space);
         }
     }

@@ -10,7 +10,7 @@ use deepctx_symbolizer::native::SymbolResult;
 use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, Symbolizer};
 use rustc_hash::FxHashMap;
 
-use super::processes::TimedProcess;
+use super::processes::ProcessPeriod;
 
 /// Shown for a function if only the line is known.
 const NO_FUNCTION: &str = "[line]";
@@ -24,18 +24,21 @@ struct Location<'a> {
     offset: u64,
 }
 
-/// Names user addresses of a process. True if an unnamed one may get a name later.
+/// Names user addresses of a process, each as of the time at its place: runtimes put other code at the same address.
+/// True if an unnamed one may get a name later.
 pub(super) fn name_user(
     symbolizer: &mut Symbolizer,
-    at: TimedProcess,
+    period: ProcessPeriod,
     addresses: &[CodeAddress],
+    times_ns: &[u64],
     answer: &mut NameReceiver<'_>,
 ) -> bool {
-    let TimedProcess { pid, time_ns } = at;
+    let ProcessPeriod { pid, first_ns, .. } = period;
     let mut in_modules: FxHashMap<_, Vec<_>> = FxHashMap::default();
     let mut later = false;
     for (n, address) in addresses.iter().enumerate() {
         let (address, lookup) = split(*address);
+        let time_ns = period.nearest(times_ns.get(n).copied().unwrap_or(first_ns));
         let code = symbolizer.locate(pid, time_ns, Avma(address), lookup);
         match code {
             CodeLocation::Native { module, address } => {
@@ -62,7 +65,7 @@ pub(super) fn name_user(
             let code = CodeLocation::Native { module, address: *address };
             let shown = starts.get(address).copied().flatten().unwrap_or(*address);
             let location = Location { module: &path, offset: shown.0 };
-            let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, time_ns, code, symbol);
+            let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, first_ns, code, symbol);
             later |= answer_native(named, location, compiled, &mut |names| answer(*n, names));
         }
     }

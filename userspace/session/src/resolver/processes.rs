@@ -24,6 +24,21 @@ pub(super) struct TimedProcess {
     pub(super) time_ns: u64,
 }
 
+/// A process during a state of its address space.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessPeriod {
+    pub(super) pid: u32,
+    pub(super) first_ns: u64,
+    last_ns: u64,
+}
+
+impl ProcessPeriod {
+    /// The time in this period that is nearest to another.
+    pub(super) fn nearest(&self, time_ns: u64) -> u64 {
+        time_ns.clamp(self.first_ns, self.last_ns)
+    }
+}
+
 /// All processes, and the numbers of their states.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
@@ -64,6 +79,14 @@ impl Processes {
     /// The process and the time of a space.
     pub(super) fn of_space(&self, space: SpaceId) -> Option<TimedProcess> {
         self.spaces.get(&space).copied()
+    }
+
+    /// The process of a space, and when it had that.
+    pub(super) fn period_of(&self, space: SpaceId) -> Option<ProcessPeriod> {
+        let TimedProcess { pid, time_ns: first_ns } = self.of_space(space)?;
+        let mut versions = self.by_pid.get(&pid).into_iter().flat_map(|process| &process.versions);
+        let next = versions.find(|version| version.since_ns > first_ns);
+        Some(ProcessPeriod { pid, first_ns, last_ns: next.map_or(u64::MAX, |next| next.since_ns - 1) })
     }
 
     /// The space of a process at a time. An unknown process gets one.
@@ -241,6 +264,23 @@ mod tests {
         assert!(processes.of_space(unread).is_some(), "questions may be under way");
         processes.drop_stale();
         assert!(processes.of_space(unread).is_none() && processes.of_space(read).is_some());
+    }
+
+    #[test]
+    fn times_of_samples_stay_within_the_period_of_their_space() {
+        let mut processes = Processes::default();
+        processes.read(7, 100, "a".into(), false);
+        processes.read(7, 300, "a".into(), false);
+        let mut check = |at_ns: u64, expect: [u64; 3]| {
+            let space = processes.space(7, at_ns);
+            let period = processes.period_of(space).unwrap();
+            assert_eq!([50, 250, 350].map(|time_ns| period.nearest(time_ns)), expect, "{at_ns}");
+        };
+        check(250, [50, 250, 299]);
+        check(350, [300, 300, 350]);
+        processes.invalidate_names(7, 320);
+        let space = processes.space(7, 350);
+        assert_eq!(processes.period_of(space).unwrap().nearest(310), 320);
     }
 
     #[test]
