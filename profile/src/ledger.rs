@@ -88,8 +88,8 @@ reasons! {
     pub const UNKNOWN_END = "unknown-end", "walks ended for a reason that this version does not know";
     /// Replaces `no-mapping` as the end of a native walk.
     pub const CODE_TOO_NEW = "code-too-new",
-        "the code was made or loaded so recently that its unwind rows were not there yet",
-        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings";
+        "the code's unwind rows were not there: it was made or loaded just before, or its mapping found no room",
+        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings; `mapping-over-share` counts mappings without room";
 }
 
 /// Why something was dropped or has a gap, as a profile keeps it.
