@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn more_threads_than_are_kept_are_noticed() {
         let check = |read: usize, most: usize, expect: (bool, usize)| {
-            let (bytes, mut threads) = (vec![0; read * size_of::<Thread>()], Vec::new());
+            let (bytes, mut threads) = (vec![0_u8; read * size_of::<Thread>()], Vec::new());
             let is_whole = read_up_to(most, &bytes[..], &mut threads).unwrap();
             assert_eq!((is_whole, threads.len()), expect, "{read} {most}");
         };
