@@ -447,6 +447,26 @@ mod tests {
     }
 
     #[test]
+    fn files_that_no_merge_takes_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.dctx");
+        let mut profile = new_profile();
+        let mut writer = Writer::create(&path, &profile.meta).unwrap();
+        for round in 0..FAN_IN as u32 {
+            grow(&mut profile, round, &[0, 1, round], 1);
+            flush(&mut writer, &profile, round, false);
+        }
+        let files = |from: &str| segments(&path).iter().filter(|name| name.starts_with(from)).count();
+        assert_eq!(files("values"), FAN_IN);
+        fs::write(path.join("values-000002.parquet"), "damaged").unwrap();
+        let before = writer.unmerged_files();
+        writer.merge().unwrap();
+        // Those of `values` stay; others were merged, which leaves none of level 0 of them.
+        let after = writer.unmerged_files();
+        assert!(FAN_IN <= after && after < before, "{before} {after}");
+    }
+
+    #[test]
     fn segments_that_could_not_be_merged_are_tried_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.dctx");

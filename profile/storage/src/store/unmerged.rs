@@ -44,6 +44,11 @@ impl Unmerged {
         }
     }
 
+    /// Whether the segment of this file is one of them.
+    pub(super) fn contains(&self, file: &str) -> bool {
+        self.0.contains_key(file)
+    }
+
     /// These segments were merged.
     pub(super) fn remove(&mut self, names: &[String]) {
         for name in names {
@@ -74,6 +79,7 @@ mod tests {
         unmerged.add(&mut segments, &names);
         unmerged.retry(&mut segments);
         assert_eq!(segments[0].level, NEVER);
+        assert!(unmerged.contains("a") && !unmerged.contains("b"));
     }
 
     #[test]

@@ -251,6 +251,12 @@ impl Writer {
         values.sum::<usize>() + self.written.lanes.held_bytes()
     }
 
+    /// Number of files that are not merged yet, or could not be.
+    pub fn unmerged_files(&self) -> usize {
+        let is_unmerged = |segment: &&Segment| segment.level == 0 || self.unmerged.contains(&segment.file);
+        self.manifest.segments.iter().filter(is_unmerged).count()
+    }
+
     /// The folder, wherever it has moved.
     pub fn folder(&self) -> Arc<Folder> {
         Arc::clone(&self.folder)

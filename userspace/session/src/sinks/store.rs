@@ -20,6 +20,10 @@ use super::{Sink, SinkError, State, reason};
 const STALLED: Duration = Duration::from_secs(5);
 /// Longest wait for the disk at the end: the program must end within 5 s.
 const END_LONGEST: Duration = Duration::from_secs(4);
+/// Unmerged files that double the interval of flushes, and so do as many more: each flush adds some ten, and lists all.
+const UNMERGED_STEP: usize = 1024;
+/// Most doublings.
+const DOUBLINGS_MAX: usize = 10;
 /// Polling interval of a merge at the end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -35,6 +39,8 @@ pub struct StoreSink {
     merging: Option<JoinHandle<MergeResult>>,
     /// Merges that stopped because of a defect.
     defects: usize,
+    /// Files that are not merged, after the last flush.
+    unmerged: usize,
     /// The last flush failed; the next one writes its data.
     behind: bool,
     /// A flush failed, and a later one has written everything.
@@ -62,6 +68,7 @@ impl StoreSink {
             next_flush: Instant::now() + interval,
             merging: None,
             defects: 0,
+            unmerged: 0,
             behind: false,
             recovered: false,
             stalled: 0,
@@ -103,6 +110,7 @@ impl StoreSink {
         match self.thread.take(longest) {
             Some(FlushOutcome::Done(writer, result)) => {
                 self.held_bytes = writer.held_bytes();
+                self.count_unmerged(writer.unmerged_files());
                 self.writer = Some(*writer);
                 Ok(self.wrote(result)?)
             }
@@ -112,6 +120,13 @@ impl StoreSink {
             }
             None => Ok(()),
         }
+    }
+
+    fn count_unmerged(&mut self, files: usize) {
+        if files / UNMERGED_STEP > self.unmerged / UNMERGED_STEP {
+            tracing::warn!(files, "files of the profile are not merged: it is written less often from now on");
+        }
+        self.unmerged = files;
     }
 
     /// Hands new data to the thread, unless it still writes. The profile may grow meanwhile.
@@ -163,6 +178,11 @@ impl StoreSink {
     }
 }
 
+/// The interval of flushes with this many unmerged files: where every merge fails, they must not pile up for weeks.
+fn stretched(interval: Duration, unmerged: usize) -> Duration {
+    interval.saturating_mul(1 << (unmerged / UNMERGED_STEP).min(DOUBLINGS_MAX))
+}
+
 impl Sink for StoreSink {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let was_writing = self.writer.is_none();
@@ -174,7 +194,7 @@ impl Sink for StoreSink {
             return written;
         }
         // Counted from now, not from when it was due: a slow disk must not be written to without pause.
-        self.next_flush = Instant::now() + self.interval;
+        self.next_flush = Instant::now() + stretched(self.interval, self.unmerged);
         if self.writer.is_none() {
             return written.and_then(|()| self.is_behind());
         }
@@ -248,6 +268,19 @@ mod tests {
             assert_eq!(sink.defects, defects);
         }
         assert!(sink.merged(END_LONGEST).unwrap().is_none());
+    }
+
+    #[test]
+    fn many_unmerged_files_make_flushes_rare() {
+        let check = |unmerged: usize, expect: u64| {
+            let seconds = Duration::from_secs;
+            assert_eq!(stretched(seconds(5), unmerged), seconds(expect), "{unmerged}");
+        };
+        check(0, 5);
+        check(UNMERGED_STEP - 1, 5);
+        check(UNMERGED_STEP, 10);
+        check(3 * UNMERGED_STEP, 40);
+        check(usize::MAX, 5 << 10);
     }
 
     #[test]
