@@ -40,6 +40,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if whole == 0 {
         return Outcome::missing(reason::NO_CAPTURE_LENGTH);
     }
+    // Other tools' traces have no threads: those of a process may together wait for longer than it lasts.
+    let whole = whole.max(calls.value);
     let (least, least_calls) = (values.get("min_percent"), values.get("min_calls"));
     let mut lines: Vec<_> = facts
         .parts(Metric::SyncTime, PlaceKey::Line, |_| true)

@@ -303,6 +303,9 @@ fn waits_and_copies_that_block_are_found() {
     let slow = "The program waits 40% of its time for its device, in 200 calls at t.py:f:4";
     check("blocking-waits", &wait(200), slow);
     check("blocking-waits", &wait(20), "healthy");
+    // A trace without threads, of two that waited at once: no more than all of the time is a wait.
+    let whole = "The program waits 100% of its time for its device, in 600 calls at t.py:f:4";
+    check("blocking-waits", &wait(600), whole);
     // Waiting once, at the end, wastes nothing.
     check("blocking-waits", "sync-time: P py-7 / T py/7 / a cudaDeviceSynchronize 1x5000000000", "healthy");
     check("blocking-waits", "P py-7 / n f 300", "record with nothing");
