@@ -155,8 +155,14 @@ fn meaning(profile: &Profile, frame: &Frame) -> Meaning {
         "[backward]" => Meaning::Backward,
         name if name.starts_with('[') => Meaning::Other,
         name if name.contains(" [") => Meaning::Operands,
-        name => Meaning::Operator { convolution: name.contains("conv") || name.contains("Conv") },
+        name => Meaning::Operator { convolution: convolves(name) },
     }
+}
+
+/// By the name of an operator; `convert_element_type` and `_convert_indices_from_coo_to_csr` convert.
+fn convolves(name: &str) -> bool {
+    let mut found = name.match_indices("conv").chain(name.match_indices("Conv"));
+    found.any(|(at, conv)| !name[at + conv.len()..].starts_with("ert"))
 }
 
 fn name(profile: &Profile, place: Option<FrameId>, frame: FrameId) -> LayerName {
@@ -196,6 +202,19 @@ mod tests {
             &["m.py:f:3 ▸ aten::linear", "m.py:f:3 ▸ aten::relu", "m.py:f:9 ▸ aten::linear", "aten::relu"],
         );
         check("n f 5", LayerKind::None, &[]);
+    }
+
+    #[test]
+    fn a_conversion_is_no_convolution() {
+        let check = |name: &str, expect: bool| assert_eq!(convolves(name), expect, "{name}");
+        check("aten::conv2d", true);
+        check("aten::cudnn_convolution", true);
+        check("ConvolutionBackward0", true);
+        check("jit(step)/conv_general_dilated", true);
+        check("aten::_convert_indices_from_coo_to_csr", false);
+        check("jit(step)/convert_element_type", false);
+        check("jit(convert)/conv_general_dilated", true);
+        check("aten::mm", false);
     }
 
     #[test]
