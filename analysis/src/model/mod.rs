@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::percent;
 use crate::findings::Basis;
-use crate::tables::phases::{step_cell, training_steps};
+use crate::tables::phases::{step_cell, steps_ns, training_steps};
 use crate::{Subset, Table};
 
 use contexts::ModelContexts;
@@ -200,7 +200,8 @@ pub struct ModelTotals {
     pub outside_layers_percent: f64,
     /// Latency below operators that convolve, as a share of all.
     pub convolution_percent: f64,
-    /// Time of kernels as a share of the length of all training steps, or else of the capture; `None` if unknown.
+    /// Time of kernels as a share of the length of all training steps if these cover the capture, or else of the
+    /// capture; above 100 if kernels run at once. `None` if unknown.
     pub gpu_percent: Option<f64>,
     /// Mean occupancy allowed by registers and shared memory, weighted by latency.
     pub modelled_occupancy_percent: Option<f64>,
@@ -226,7 +227,7 @@ impl ModelTables {
         let with_stack_percent =
             percent(whole.flops.saturating_sub(by_layer.flops_without_stack), whole.flops);
         let kernels = KernelsByLayer::of(profile, &contexts);
-        let totals = totals(profile, elapsed, &by_layer, &kernels, &available);
+        let totals = totals(profile, elapsed, &steps, &by_layer, &kernels, &available);
         let basis = basis(&available, &steps, &contexts, &kernels, with_stack_percent);
         // Figures by layer would cover only operators that happened to get a stack.
         available.work &= with_stack_percent >= WITH_STACK_PERCENT_MIN;
@@ -324,14 +325,15 @@ impl Steps {
 fn totals(
     profile: &Profile,
     elapsed: Nanos,
+    steps: &Steps,
     by_layer: &LayerSums,
     kernels: &KernelsByLayer,
     available: &AvailableFigures,
 ) -> ModelTotals {
     let whole = by_layer.total();
     let whole_ns = whole.latency_ns(available);
-    let steps_ns = profile.tree.total(Metric::StepTime).sum;
-    let length_ns = if steps_ns > 0 { steps_ns } else { elapsed.0 };
+    // Kernels are of the whole capture, so steps that cover a part of it are no divisor.
+    let length_ns = if steps.are_all() { steps_ns(profile) } else { elapsed.0 };
     ModelTotals {
         layers: 0,
         outside_layers_percent: percent(by_layer.outside.latency_ns(available), whole_ns),

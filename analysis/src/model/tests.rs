@@ -87,6 +87,34 @@ fn layers_and_the_rest_add_up_to_the_profile() {
 }
 
 #[test]
+fn kernels_are_a_share_of_steps_that_cover_them() {
+    let mut profile = profile();
+    let check = |profile: &Profile, elapsed_ns, expect| {
+        let subset = Subset::new(profile, &Selection::of(Metric::CpuTime));
+        let totals = ModelTables::compute(&subset, Nanos(elapsed_ns), None, None).totals;
+        assert_eq!(totals.gpu_percent, Some(expect));
+    };
+    // Both optimizers end all steps.
+    let other = text::parse_frame(&mut profile, "r Optimizer.step#Adam.step").unwrap();
+    (0..2).for_each(|_| _ = profile.add(&[other], Metric::StepTime, 5_000));
+    check(&profile, 10_000, 50.0);
+    // The kernels of the capture are not all within its steps.
+    check(&profile, 20_000, 25.0);
+    // Each process has its own steps.
+    let mut two = text::parse("").unwrap();
+    let mut add = |path: &str, metric: Metric, value: u64| {
+        let frames = path.split(" / ").map(|part| text::parse_frame(&mut two, part).unwrap());
+        let stack: Vec<FrameId> = frames.collect();
+        two.add(&stack, metric, value);
+    };
+    for process in ["P a-1", "P b-2"] {
+        add(&format!("{process} / r Optimizer.step#SGD.step"), Metric::StepTime, 1_000);
+        add(&format!("{process} / a cuLaunchKernel / g gemm"), Metric::GpuTime, 600);
+    }
+    check(&two, 1_000, 60.0);
+}
+
+#[test]
 fn layers_of_a_type_are_added_up() {
     let of = tables(&profile(), None);
     let rows: Vec<_> = of

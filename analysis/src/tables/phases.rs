@@ -2,9 +2,14 @@
 //!
 //! Owns: [`Phases`]. Because: readers begin here. Does not: recognise phases ([`deepctx_profile::context::phase`]).
 
+use std::iter;
+
 use deepctx_profile::context::phase::{Phase, phases};
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::Subset;
@@ -109,6 +114,21 @@ pub(crate) fn training_steps(profile: &Profile) -> Option<u64> {
 /// Training steps at the place with most of them: several optimizers end several steps at a time.
 pub(crate) fn step_cell(profile: &Profile) -> Option<&Cell> {
     profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell).max_by_key(|cell| cell.count)
+}
+
+/// Length of all training steps, nanoseconds: of each process those at its longest place, as several optimizers end
+/// several steps at a time. 0 if they are unknown.
+pub(crate) fn steps_ns(profile: &Profile) -> u64 {
+    let tree = &profile.tree;
+    let caller = |at: &NodeId| Some(tree.node(*at).parent);
+    let is_process = |at: &NodeId| matches!(profile.frames.get(tree.node(*at).frame), Frame::Process { .. });
+    let mut by_process: FxHashMap<Option<NodeId>, u64> = FxHashMap::default();
+    for (node, cell) in tree.cells(Metric::StepTime) {
+        let callers = iter::successors(Some(node), caller).take_while(|at| *at != NodeId::ROOT);
+        let longest = by_process.entry({ callers }.find(is_process)).or_default();
+        *longest = cell.sum.max(*longest);
+    }
+    by_process.into_values().fold(0, u64::saturating_add)
 }
 
 fn phase_value(metric: Metric, sums: &[u64], at: usize) -> PhaseValue {
