@@ -3,6 +3,8 @@
 //! Owns: [`Kernels`]. Because: these limits of a kernel's parallelism are known without a measurement. Does not: give
 //! the achieved occupancy.
 
+use std::cmp::Reverse;
+
 use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::Metric;
@@ -45,25 +47,35 @@ pub struct KernelOccupancy {
     pub limited_by: String,
 }
 
+/// The context of a kernel with most launches, of several the first.
+#[derive(Clone, Copy, Debug)]
+struct MostFrequent {
+    /// Launches, and the number of the context.
+    order: (u64, Reverse<u32>),
+    shape: Shape,
+}
+
 impl Kernels {
     /// The most launched kernels.
     pub fn compute(subset: &Subset<'_>) -> Self {
         let profile = subset.profile();
-        let mut known: FxHashMap<&str, (u64, Shape)> = FxHashMap::default();
+        let mut known: FxHashMap<&str, (u64, MostFrequent)> = FxHashMap::default();
         for (node, shape) in profile.gpu.shapes().filter(|(_, shape)| shape.registers.is_some()) {
             let Frame::GpuKernel { name } = profile.frames.get(profile.tree.node(node).frame) else {
                 continue;
             };
             let launches = profile.tree.exclusive(node, Metric::Kernels).sum;
-            let known = known.entry(profile.strings.get(name)).or_insert((0, *shape));
-            if launches > known.0 {
-                known.1 = *shape;
+            let here = MostFrequent { order: (launches, Reverse(node.number())), shape: *shape };
+            let (all, most) = known.entry(profile.strings.get(name)).or_insert((0, here));
+            // Shapes come in no particular order.
+            if here.order > most.order {
+                *most = here;
             }
-            known.0 += launches;
+            *all = all.saturating_add(launches);
         }
         let mut known: Vec<_> = known.into_iter().collect();
         known.sort_rows_by(|(name, (n, _)), (other, (m, _))| m.cmp(n).then_with(|| name.cmp(other)));
-        let rows = known.into_iter().map(|(name, (launches, shape))| kernel(name, launches, &shape));
+        let rows = known.into_iter().map(|(name, (launches, most))| kernel(name, launches, &most.shape));
         Table::cut(rows.collect(), subset.selection().rows)
     }
 }
@@ -126,5 +138,21 @@ mod tests {
         let occupancy = kernels.rows[1].occupancy.as_ref().unwrap();
         assert_eq!((occupancy.blocks, occupancy.warps_percent, occupancy.architecture), (2, 25.0, 80));
         assert_eq!(occupancy.limited_by, "registers");
+    }
+
+    #[test]
+    fn launches_of_other_contexts_do_not_hide_the_most_frequent() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let contexts = 0..12;
+        for frequent in contexts.clone() {
+            for context in contexts.clone() {
+                let (registers, times) = if context == frequent { (128, 11) } else { (64, 10) };
+                launch(&mut profile, &format!("n f{context} / g k{frequent}"), Some(registers), times);
+            }
+        }
+        let selection = Selection { rows: 12, ..Selection::of(Metric::GpuTime) };
+        let kernels = Kernels::compute(&Subset::new(&profile, &selection));
+        let rows = kernels.rows.iter().map(|row| (row.launches, row.registers_per_thread));
+        assert_eq!(rows.collect::<Vec<_>>(), [(121, Some(128)); 12]);
     }
 }
