@@ -7,6 +7,7 @@
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
+use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::StrId;
 use deepctx_profile::metric::Metric;
@@ -107,7 +108,7 @@ impl KernelCounts {
             }
             let shape = profile.gpu.shape_of(id);
             let registers = shape.and_then(|of| of.registers).map_or(0, |of| u64::from(of.max));
-            let shared = shape.and_then(|of| of.shared()).map_or(0, u64::from);
+            let shared = shape.and_then(Shape::most_shared).map_or(0, u64::from);
             let sums = found.kernels.entry(name).or_default();
             sums.launches += launches;
             sums.contexts += usize::from(launches > 0);

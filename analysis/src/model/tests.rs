@@ -277,6 +277,30 @@ fn the_kernel_with_most_of_something_has_its_whole_stack() {
 }
 
 #[test]
+fn the_last_launch_need_not_have_most_of_anything() {
+    let mut profile = text::parse("").unwrap();
+    let stack = ["P py-7", "a cuLaunchKernel", "g gemm"];
+    let stack = stack.map(|part| text::parse_frame(&mut profile, part).unwrap());
+    let node = profile.add(&stack, Metric::Kernels, 2);
+    for (dynamic_shared, registers) in [(4096, 128), (1024, 32)] {
+        let launch = Launch {
+            grid: [4, 1, 1],
+            block: [256, 1, 1],
+            dynamic_shared,
+            static_shared: Some(512),
+            registers: Some(registers),
+            arch: Some(80),
+            device_arch: None,
+        };
+        profile.gpu.shape(node, &launch);
+    }
+    let found = tables(&profile, None).extreme_kernels;
+    let rows: Vec<_> = found.iter().map(|row| (row.most, row.value)).collect();
+    let expect = [("launches", 2), ("registers of a thread", 128), ("shared memory of a block", 4608)];
+    assert_eq!(rows, expect);
+}
+
+#[test]
 fn a_kernel_with_times_below_its_stream_counts_once() {
     let mut profile = text::parse("").unwrap();
     let mut add = |path: &str, metric: Metric, value: u64| {

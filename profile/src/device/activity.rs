@@ -236,6 +236,12 @@ impl Shape {
         Some(self.dynamic_shared.last.saturating_add(self.static_shared?.last))
     }
 
+    /// The most shared memory of a block, bytes; `None` while its static part is unknown. Kernels of one name may have
+    /// several static parts, so it is an upper bound.
+    pub fn most_shared(&self) -> Option<u32> {
+        Some(self.dynamic_shared.max.saturating_add(self.static_shared?.max))
+    }
+
     /// Threads of a block of the last launch.
     pub fn threads(&self) -> u32 {
         self.block.iter().fold(1u32, |threads, of| threads.saturating_mul(of.last))

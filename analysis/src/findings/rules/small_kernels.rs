@@ -98,7 +98,7 @@ fn resources(facts: &Facts<'_>, names: &FxHashSet<FrameId>) -> Vec<Figure> {
         .map(|(_, shape)| shape)
         .collect();
     let registers = shapes.iter().filter_map(|shape| shape.registers).map(|of| of.max).max();
-    let shared = shapes.iter().filter_map(|shape| shape.shared()).max();
+    let shared = shapes.iter().filter_map(|shape| shape.most_shared()).max();
     let registers =
         registers.map(|most| Figure::measured("most registers of a thread", most.into(), "count"));
     let shared = shared.map(|most| Figure::measured("most shared memory of a block", most.into(), "bytes"));
