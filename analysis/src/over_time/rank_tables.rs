@@ -22,8 +22,8 @@ pub(crate) struct RankTables {
     pub(crate) slowest: Vec<SlowestRank>,
     /// Imbalance of phases.
     pub(crate) imbalance: Vec<PhaseImbalance>,
-    /// Total length of all training steps of all ranks, for steps measured on each rank.
-    pub(crate) steps_ns: u64,
+    /// By rank: the length of all its training steps, for steps measured on each rank. Ranks without steps have none.
+    pub(crate) steps_ns: BTreeMap<u32, u64>,
     /// By rank: from the first event to the last, and the file.
     pub(crate) ranks: BTreeMap<u32, (u64, String)>,
 }
@@ -39,11 +39,15 @@ impl RankTables {
         let windows = job.ranks().iter().map(|rank| Window::new(rank, Steps::default()));
         let steps: Vec<StepSplit> = windows.flat_map(split).collect();
         let ranks = job.ranks().iter().map(|of| (of.rank, (of.span_ns(), clean(&of.file))));
-        let (measured, _) = ranks::measured_on_all(&steps);
+        let mut steps_ns: BTreeMap<u32, u64> = BTreeMap::new();
+        for (rank, parts) in ranks::measured_on_all(&steps).0 {
+            let of_rank = steps_ns.entry(rank).or_default();
+            *of_rank = of_rank.saturating_add(parts.length_ns);
+        }
         Some(RankTables {
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
-            steps_ns: measured.iter().fold(0, |sum: u64, (_, parts)| sum.saturating_add(parts.length_ns)),
+            steps_ns,
             ranks: ranks.collect(),
             stragglers: matches.stragglers,
         })

@@ -123,6 +123,12 @@ fn work_that_is_spread_unevenly_is_found() {
     let uneven = "Rank 2 has 100% more of compute than the mean of ranks, 40% of its steps";
     check("uneven-ranks", &[rank(0, 20), rank(1, 20), rank(2, 80)], uneven);
     check("uneven-ranks", &[rank(0, 70), rank(1, 70), rank(2, 80)], "healthy");
+    // Ranks without collectives do not end together: the steps are those of the rank with the most.
+    let alone = |number: u32, until: u32, computes: u32| {
+        format!("rank {number} of 3\n step m 0..{until} ProfilerStep#1\n kernel 0/7 0..{computes} gemm")
+    };
+    let uneven = "Rank 2 has 145% more of compute than the mean of ranks, 53% of its steps";
+    check("uneven-ranks", &[alone(0, 10, 10), alone(1, 10, 10), alone(2, 100, 90)], uneven);
     check("uneven-ranks", &["kernel 0/7 0..9 gemm".into(), "kernel 0/7 0..20 gemm".into()], "not-checked");
 }
 

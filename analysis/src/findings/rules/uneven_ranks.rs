@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
     id: "uneven-ranks",
     what: "a phase of the steps in which one rank has far more to do than the mean of ranks",
     definition: "compute, copies, data loader or host of the rank with the most, above the mean of ranks ≥ \
-                 `min_imbalance_percent` of the mean, and ≥ `min_percent` of the mean length of a rank's steps",
+                 `min_imbalance_percent` of the mean, and ≥ `min_percent` of the length of its steps",
     source: "SageMaker Debugger (`LoadBalancing`, which compares histograms of utilization)",
     origin: "Jensen-Shannon distance of the GPUs' histograms of utilization > 0.2",
     needs: "single events of several ranks, with steps",
@@ -28,7 +28,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(ranks) = facts.ranks() else { return no_ranks() };
-    if ranks.imbalance.is_empty() || ranks.steps_ns == 0 {
+    if ranks.imbalance.is_empty() || ranks.steps_ns.values().all(|ns| *ns == 0) {
         return Outcome::missing(reason::NO_RANK_STEPS);
     }
     let datapoints = ranks.ranks.len() as u64;
@@ -41,7 +41,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 fn finding(ranks: &RankTables, row: &PhaseImbalance, values: &Values<'_>) -> Option<Finding> {
     let imbalance = row.imbalance_percent?;
     let above_ns = (row.most_ns as f64 - row.mean_ns).max(0.0) as u64;
-    let share = percent(above_ns, ranks.steps_ns / ranks.ranks.len().max(1) as u64);
+    let share = percent(above_ns, ranks.steps_ns.get(&row.most_rank).copied().unwrap_or(0));
     if imbalance < values.get("min_imbalance_percent") || share < values.get("min_percent") {
         return None;
     }
