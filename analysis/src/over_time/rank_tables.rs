@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use deepctx_profile::frame::clean;
-use deepctx_profile::trace::Job;
+use deepctx_profile::trace::{Job, RankTrace};
 
 use super::collectives::{self, Stragglers};
 use super::ranks::{self, PhaseImbalance, SlowestRank};
@@ -24,6 +24,8 @@ pub(crate) struct RankTables {
     pub(crate) imbalance: Vec<PhaseImbalance>,
     /// By rank: the length of all its training steps, for steps measured on each rank. Ranks without steps have none.
     pub(crate) steps_ns: BTreeMap<u32, u64>,
+    /// By rank: time in which it waited for others in a collective; in several at once counts once.
+    pub(crate) waited_ns: BTreeMap<u32, u64>,
     /// By rank: from the first event to the last, and the file.
     pub(crate) ranks: BTreeMap<u32, (u64, String)>,
 }
@@ -44,10 +46,12 @@ impl RankTables {
             let of_rank = steps_ns.entry(rank).or_default();
             *of_rank = of_rank.saturating_add(parts.length_ns);
         }
+        let waited = |of: &RankTrace| (of.rank, matches.waits_of(of.rank).length());
         Some(RankTables {
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
             steps_ns,
+            waited_ns: job.ranks().iter().map(waited).collect(),
             ranks: ranks.collect(),
             stragglers: matches.stragglers,
         })

@@ -53,6 +53,13 @@ fn the_rank_that_others_wait_for_is_found() {
     check("straggler", &late, "The other 2 ranks wait for rank 2: 40% of the time of all ranks");
     check("straggler", &[rank(0, 20), rank(1, 21), rank(2, 22)], "healthy");
     check("straggler", &["step m 0..100 ProfilerStep#1".into(), "op m 0..9 aten::mm".into()], "not-checked");
+    // Waits in collectives of three groups at once are one wait.
+    let at_once = |number: u32, begin: u32| {
+        let of = [7, 8, 9].map(|stream| format!("kernel 0/{stream} {begin}..100 ncclKernel_AllReduce"));
+        format!("rank {number} of 2\n step m 0..100 ProfilerStep#1\n {}", of.join("\n"))
+    };
+    let once = "The other rank waits for rank 1: 45% of the time of both";
+    check("straggler", &[at_once(0, 0), at_once(1, 90)], once);
     let found = found("straggler", Some(&job(&late)));
     let figures: Vec<String> = found.findings[0].evidence.iter().map(ToString::to_string).collect();
     assert!(
