@@ -6,7 +6,7 @@
 //! Definition of Nsight Systems' recipes `nvtx_pace` and `cuda_gpu_kern_pace`: times from the begin of one to the begin
 //! of the next of the same name, and from its end to that begin. They take one name; here those with most time are
 //! listed: every training step, and the first ranges and kernels. If a step may have been lost between two others,
-//! their interval is left out.
+//! their interval is left out. Kernels follow those of their own device: devices that work at once are no burst.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub enum PacedKind {
     Step,
     /// Ranges of one name on one thread.
     Range,
-    /// Kernels of one name.
+    /// Kernels of one name, with intervals on one device.
     Kernel,
 }
 
@@ -73,44 +73,61 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
     for (_, op) in trace.host.iter().filter(|(_, op)| is_range(op.kind) && window.has(op.begin)) {
         ranges.entry((op.name, op.thread)).or_default().push((op.begin, op.end()));
     }
-    let mut kernels: BTreeMap<StrId, Times> = BTreeMap::new();
+    let mut kernels: BTreeMap<StrId, BTreeMap<u32, Times>> = BTreeMap::new();
     for (_, op) in window.device() {
-        kernels.entry(op.name).or_default().push((op.begin, op.end()));
+        let Some(stream) = trace.streams().get(op.stream.index()) else { continue };
+        let of_name = kernels.entry(op.name).or_default();
+        of_name.entry(stream.device).or_default().push((op.begin, op.end()));
     }
-    let ranges = ranges.into_iter().map(|((name, _), times)| (trace.name(name), times));
-    let kernels = kernels.into_iter().map(|(name, times)| (trace.name(name), times));
-    let mut paces = most(window.of, PacedKind::Step, steps.into_iter().collect(), usize::MAX);
+    let steps = steps.into_iter().map(|(name, times)| (name, vec![times]));
+    let ranges = ranges.into_iter().map(|((name, _), times)| (trace.name(name), vec![times]));
+    let kernels =
+        kernels.into_iter().map(|(name, of)| (trace.name(name), of.into_values().collect::<Vec<_>>()));
+    let mut paces = most(window.of, PacedKind::Step, steps.collect(), usize::MAX);
     paces.extend(most(window.of, PacedKind::Range, ranges.collect(), NAMES_MAX));
     paces.extend(most(window.of, PacedKind::Kernel, kernels.collect(), NAMES_MAX));
     paces
 }
 
 /// Those with most time.
-fn most(of: &RankTrace, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
+fn most(of: &RankTrace, kind: PacedKind, all: Vec<(&str, Vec<Times>)>, most: usize) -> Vec<Pace> {
     let mut paces: Vec<Pace> =
-        all.into_iter().filter_map(|(name, times)| pace(of, kind, name, times)).collect();
+        all.into_iter().filter_map(|(name, places)| pace(of, kind, name, places)).collect();
     paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
     paces.truncate(most);
     paces
 }
 
-fn pace(of: &RankTrace, kind: PacedKind, name: &str, mut times: Times) -> Option<Pace> {
-    if times.len() < TIMES_MIN {
-        return None;
-    }
-    times.sort_unstable();
+/// Intervals are between those of one place: a thread, or a device.
+fn pace(of: &RankTrace, kind: PacedKind, name: &str, mut places: Vec<Times>) -> Option<Pace> {
+    places.retain(|times| times.len() >= TIMES_MIN);
+    places.iter_mut().for_each(|times| times.sort_unstable());
     let next = |[a, b]: &&[(TraceTime, TraceTime); 2]| {
         kind != PacedKind::Step || a.1 >= b.0 || lost_between(of, a.1, b.0).is_empty()
     };
-    let pairs = || times.array_windows::<2>().filter(next);
+    let pairs = || places.iter().flat_map(|times| times.array_windows::<2>()).filter(next);
     let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
     Some(Pace {
         rank: of.rank,
         kind,
         name: clean(name),
-        lengths: Statistics::of(times.iter().map(|(begin, end)| (*end - *begin).0))?,
+        lengths: Statistics::of(places.iter().flatten().map(|(begin, end)| (*end - *begin).0))?,
         begin_to_begin: Statistics::of(pairs().map(|[a, b]| (b.0 - a.0).0))?,
         between: Statistics::of(pairs().map(|[a, b]| b.0.as_nanos().saturating_sub(a.1.as_nanos())))?,
         slowest_at_ns: (slowest - of.first_event()).0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::of;
+
+    #[test]
+    fn kernels_are_paced_on_their_own_device() {
+        let input = "kernel 0/7 0..2 gemm\n kernel 0/7 20..22 gemm\n kernel 0/7 40..42 gemm
+            kernel 1/7 1..3 gemm\n kernel 1/7 21..23 gemm\n kernel 1/7 41..43 gemm";
+        let pace = of(input).pacing.remove(0);
+        let between = [pace.begin_to_begin.min_ns, pace.begin_to_begin.max_ns];
+        assert_eq!((pace.lengths.count, pace.begin_to_begin.count, between), (6, 4, [20_000; 2]));
+    }
 }
