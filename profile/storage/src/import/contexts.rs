@@ -142,6 +142,8 @@ struct OpenOp {
     inner: u64,
     /// Time in nested ranges.
     ranges: u64,
+    /// The metric of its length, if it is a call that has one.
+    metric: Option<Metric>,
 }
 
 impl OpenOp {
@@ -276,7 +278,24 @@ impl Builder<'_> {
             self.launches.insert(id, (node, begin));
         }
         let begin = TraceTime::from_nanos(begin);
-        ops.open.push(OpenOp { node, id, op, begin, end, goes_on, inner: 0, ranges: 0 });
+        let metric = self.metric(&op, &ops.open);
+        ops.open.push(OpenOp { node, id, op, begin, end, goes_on, inner: 0, ranges: 0, metric });
+    }
+
+    /// The metric of a call's length: that of a launch or of a wait. A call of the runtime that makes one of the driver,
+    /// which some tools list too, launches or waits once.
+    fn metric(&self, op: &HostOp, open: &[OpenOp]) -> Option<Metric> {
+        if !op.kind.is_call() {
+            return None;
+        }
+        let name = self.trace.name(op.name);
+        let metric = match Call::of(name) {
+            _ if name.contains("Launch") => Metric::LaunchTime,
+            call if call.waits() => Metric::SyncTime,
+            _ => return None,
+        };
+        let mut callers = open.iter().rev().take_while(|above| above.op.kind.is_call());
+        callers.all(|above| above.metric != Some(metric)).then_some(metric)
     }
 
     /// Closes the operations that a range begins in and outlives: what is left of them is within the range.
@@ -318,11 +337,8 @@ impl Builder<'_> {
         }
         match closed.op.kind {
             HostKind::RuntimeCall | HostKind::DriverCall => {
-                let name = self.trace.name(closed.op.name);
-                match Call::of(name) {
-                    _ if name.contains("Launch") => tree.add(closed.node, Metric::LaunchTime, length),
-                    call if call.waits() => tree.add(closed.node, Metric::SyncTime, length),
-                    _ => {}
+                if let Some(metric) = closed.metric {
+                    tree.add(closed.node, metric, length);
                 }
                 closed.ranges
             }

@@ -160,6 +160,29 @@ fn imported_kineto_trace_puts_device_work_below_its_launch() {
 }
 
 #[test]
+fn a_call_within_a_call_launches_or_waits_once() {
+    check(
+        br#"{"schemaVersion":1,"traceEvents":[
+            {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":10,"dur":10},
+            {"ph":"X","cat":"cuda_driver","name":"cuLaunchKernel","pid":7,"tid":7,"ts":12,"dur":6},
+            {"ph":"X","cat":"cuda_runtime","name":"cudaMemcpy","pid":7,"tid":7,"ts":30,"dur":20},
+            {"ph":"X","cat":"cuda_runtime","name":"cudaStreamSynchronize","pid":7,"tid":7,"ts":32,"dur":16},
+            {"ph":"X","cat":"cuda_driver","name":"cuStreamSynchronize","pid":7,"tid":7,"ts":33,"dur":14}
+        ]}"#,
+        expect![[r#"
+            Chrome or Kineto trace
+            all
+              process-7
+                cudaLaunchKernel  wall-time=4000 launch-time=10000
+                  cuLaunchKernel  wall-time=6000
+                cudaMemcpy  wall-time=4000
+                  cudaStreamSynchronize  wall-time=2000 sync-time=16000
+                    cuStreamSynchronize  wall-time=14000
+        "#]],
+    );
+}
+
+#[test]
 fn a_list_of_events_is_a_trace_too() {
     check(
         br#"[{"ph":"X","name":"f","pid":"main","tid":1,"ts":0.5,"dur":1,"args":null}]"#,
