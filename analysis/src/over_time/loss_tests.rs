@@ -139,6 +139,15 @@ fn ranks_are_compared_in_steps_that_all_measured() {
 }
 
 #[test]
+fn a_rank_with_fewer_steps_is_compared_in_these() {
+    let few = "rank 1 of 2\n step m 0..10 ProfilerStep#1\n kernel 0/7 3..5 gemm";
+    let all = format!("rank 0 of 2 {THREE_STEPS}");
+    let found = OverTime::compute(&job(&[&all, few]), Steps::default());
+    let compute = found.imbalance.iter().find(|row| row.phase == Phase::Compute).unwrap();
+    assert_eq!((compute.most_ns, compute.least_ns, compute.steps_not_measured), (2_000, 2_000, 2));
+}
+
+#[test]
 fn a_lost_step_makes_no_long_interval() {
     let steps = |lost: &str| {
         format!("step m 0..8 s#1\nstep m 10..18 s#2\nstep m 30..38 s#4\nstep m 40..48 s#5\n{lost}")

@@ -12,7 +12,7 @@
 //! Waits of pipelines are in [`super::Pipeline`].
 
 use deepctx_profile::order::SortRows as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -148,7 +148,7 @@ pub struct PhaseImbalance {
     pub least_ns: u64,
     /// Excess of the maximum over the mean, in percent of the mean; `None` without any time.
     pub imbalance_percent: Option<f64>,
-    /// Steps that are left out: a rank lost events of them.
+    /// Steps that are left out: a rank lost events of them, or did not record them.
     pub steps_not_measured: usize,
 }
 
@@ -230,10 +230,14 @@ fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
     }
 }
 
-/// Training steps without lost events on any rank, and the number of others.
+/// Training steps that each rank with steps has, without lost events on any, and the number of others.
 pub(super) fn measured_on_all(steps: &[StepSplit]) -> (Vec<(u32, &StepParts)>, usize) {
-    let (whole, not): (Vec<_>, Vec<_>) =
-        by_number(steps).into_values().partition(|of| of.iter().all(|step| step.split.figures().is_some()));
+    let all: BTreeSet<u32> = steps.iter().map(|step| step.rank).collect();
+    let is_whole = |of: &Vec<&StepSplit>| {
+        let ranks: BTreeSet<u32> = of.iter().map(|step| step.rank).collect();
+        ranks == all && of.iter().all(|step| step.split.figures().is_some())
+    };
+    let (whole, not): (Vec<_>, Vec<_>) = by_number(steps).into_values().partition(is_whole);
     let whole = whole.into_iter().flatten();
     (whole.filter_map(|step| Some((step.rank, step.split.figures()?))).collect(), not.len())
 }

@@ -66,7 +66,7 @@ fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nPhases of the steps over ranks")?;
     if let Some(left_out @ 1..) = shown.first().map(|row| row.steps_not_measured) {
-        writeln!(out, "  without {} of which a rank lost events", counted(left_out as u64, "step"))?;
+        writeln!(out, "  without {} that not every rank measured", counted(left_out as u64, "step"))?;
     }
     writeln!(out, "      mean           most          least  above mean  phase")?;
     for row in shown {
