@@ -58,8 +58,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
     let is_slow = |passes: &Passes| {
         let Passes { forward, backward, .. } = passes;
-        // Without any time of its forward pass, the ratio of an operator is unknown.
-        let enough = forward.value > 0 && percent(backward.value, whole.value) >= least;
+        // Without any time of its forward pass, the ratio of an operator is unknown. Samples may differ in length.
+        let enough = forward.value > 0
+            && backward.value as f64 > ratio * forward.value as f64
+            && percent(backward.value, whole.value) >= least;
         let both = (forward.count + backward.count, forward.value + backward.value);
         let share = match sampled {
             true => wilson_lower(backward.count, both.0),
