@@ -294,7 +294,12 @@ fn left_out(count: usize, percent: f64) -> Option<usize> {
 /// Finds and marks the best of the rows with these other values.
 fn optimum(rows: &mut [ValueRow], others: Vec<String>, judgement: &Judgement) -> Optimum {
     let mut group: Vec<(usize, f64, f64, f64)> = Vec::new();
-    for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.values.get(1..) == Some(&others)) {
+    let is_of = |row: &ValueRow| row.values.get(1..) == Some(others.as_slice());
+    // Wall time includes start and end of the program: it is not compared with training steps.
+    let best = rows.iter().filter(|row| is_of(row)).filter_map(|row| row.basis).max();
+    let is_wall = |basis: Option<StepBasis>| basis == Some(StepBasis::WallTime);
+    let counts = |row: &ValueRow| is_of(row) && is_wall(row.basis) == is_wall(best);
+    for (place, row) in rows.iter().enumerate().filter(|(_, row)| counts(row)) {
         let value = row.values.first().and_then(|value| number(value));
         if let (Some(value), Some(step_ns), Some(rate)) = (value, row.step_ns, row.throughput_per_second) {
             group.push((place, value, step_ns, rate));
@@ -411,6 +416,15 @@ mod tests {
             (1, 1, Some(10e6), Some(200.0))
         );
         assert_eq!((of.rows[1].gain_percent, of.has_failures()), (Some(100.0), true));
+    }
+
+    #[test]
+    fn wall_times_are_not_compared_with_training_steps() {
+        let mut runs = vec![run("1", 10.0), run("2", 18.0), run("4", 30.0)];
+        (runs[2].figures, runs[2].wall_ns) = (None, 9_000_000_000);
+        let of = Experiment::of(String::new(), vec!["batch".into()], JUDGEMENT, runs);
+        let gains: Vec<_> = of.rows.iter().map(|row| row.gain_percent.map(f64::round)).collect();
+        assert_eq!((gains, of.optima[0].value.as_deref()), (vec![None, Some(11.0), None], None));
     }
 
     #[test]
