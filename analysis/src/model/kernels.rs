@@ -60,6 +60,8 @@ struct KernelSums {
     /// Occupancy times weight.
     occupancy: f64,
     weight: f64,
+    /// Launches with known work.
+    with_work: u64,
 }
 
 impl KernelSums {
@@ -67,6 +69,7 @@ impl KernelSums {
         self.sums.add(&other.sums);
         self.occupancy += other.occupancy;
         self.weight += other.weight;
+        self.with_work = self.with_work.saturating_add(other.with_work);
     }
 
     fn occupancy_percent(&self) -> Option<f64> {
@@ -145,6 +148,7 @@ impl KernelsByLayer {
                 if let Some(of) = self.sums.get_mut(key) {
                     of.sums.flops = of.sums.flops.saturating_add(of_launches(work.flops));
                     of.sums.bytes = of.sums.bytes.saturating_add(of_launches(work.bytes));
+                    of.with_work = of.with_work.saturating_add(*launches);
                 }
             }
         }
@@ -170,7 +174,7 @@ impl KernelsByLayer {
                 layer: layer.unwrap_or_default(),
                 latency_percent: percent(of.sums.gpu_ns, whole),
                 modelled_occupancy_percent: of.occupancy_percent(),
-                figures: figures(&of.sums, available),
+                figures: figures(of, available),
             }
         };
         let mut rows: Vec<LayerKernel> = self.sums.iter().map(row).collect();
@@ -192,7 +196,7 @@ impl KernelsByLayer {
             layers,
             latency_percent: percent(of.sums.gpu_ns, whole),
             modelled_occupancy_percent: of.occupancy_percent(),
-            figures: figures(&of.sums, available),
+            figures: figures(&of, available),
         };
         let mut rows: Vec<KernelName> = by_name.into_iter().map(row).collect();
         rows.sort_rows_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
@@ -227,14 +231,15 @@ impl<'p> LaunchCounts<'p> {
     }
 }
 
-/// A kernel's own figures: it has no CPU time and no allocations, and each launch has its work.
-fn figures(sums: &Sums, available: &AvailableFigures) -> Figures {
-    sums.figures(&AvailableFigures {
+/// A kernel's own figures: it has no CPU time and no allocations, and each launch has its work. Latency is that of all
+/// launches, so it has a throughput only if the work of all is known.
+fn figures(of: &KernelSums, available: &AvailableFigures) -> Figures {
+    of.sums.figures(&AvailableFigures {
         host: None,
         allocated: false,
         kernels: true,
         work: true,
-        rates: true,
+        rates: of.with_work >= of.sums.kernels,
         ..available.clone()
     })
 }

@@ -150,6 +150,11 @@ fn kernels_have_the_work_of_the_operator_around_them() {
         .map(|row| (row.kernel.as_str(), row.layers, row.figures.gpu_ns))
         .collect();
     assert_eq!(names, [("gemm", 2, Some(4_500)), ("relu", 1, Some(500))]);
+    // The work of one launch of the optimizer is not known, but its time is.
+    let rates = of.kernels.rows.iter().map(|row| row.figures.modelled_flops_per_second.is_some());
+    assert_eq!(rates.collect::<Vec<_>>(), [true, true, false, false]);
+    assert_eq!(of.kernel_names.rows[0].figures.modelled_flops, Some(144_000));
+    assert_eq!(of.kernel_names.rows[0].figures.modelled_flops_per_second, None);
 }
 
 #[test]
