@@ -79,6 +79,8 @@ impl KernelSums {
 
 /// A kernel of a layer.
 type Key = (Option<usize>, StrId);
+/// A kernel by the context that launched it.
+type Launched = (NodeId, StrId);
 
 /// Work of one operator's context, by its recorded calls.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,6 +103,7 @@ impl KernelsByLayer {
         let (works, counts) = (operator_works(profile, contexts), LaunchCounts::of(profile));
         // For each operator with work: the kernels that it launched, and how often.
         let mut launched: FxHashMap<u32, Vec<(Key, u64)>> = FxHashMap::default();
+        let mut times: FxHashMap<Launched, u64> = FxHashMap::default();
         for (number, node) in (0u32..).zip(profile.tree.nodes()) {
             let Frame::GpuKernel { name } = profile.frames.get(node.frame) else { continue };
             let id = NodeId::from_number(number);
@@ -111,23 +114,25 @@ impl KernelsByLayer {
             let key = (contexts.at(id.index()).layer(), name);
             let sums = Sums { gpu_ns: time.sum, kernels: launches, ..Sums::default() };
             found.sums.entry(key).or_default().sums.add(&sums);
+            let of_launches = times.entry((launcher(profile, id), name)).or_default();
+            *of_launches = of_launches.saturating_add(time.sum);
             let operator = with_work(profile, contexts, &works, contexts.at(id.index()).operator);
             if let Some(operator) = operator.filter(|_| launches > 0) {
                 launched.entry(operator).or_default().push((key, launches));
             }
         }
-        found.occupancies(profile, contexts);
+        found.occupancies(profile, contexts, &times);
         found.work(&works, &launched);
         found
     }
 
-    fn occupancies(&mut self, profile: &Profile, contexts: &ModelContexts) {
+    fn occupancies(&mut self, profile: &Profile, contexts: &ModelContexts, times: &FxHashMap<Launched, u64>) {
         for (node, shape) in profile.gpu.shapes() {
             let Frame::GpuKernel { name } = profile.frames.get(profile.tree.node(node).frame) else {
                 continue;
             };
             let Some(fits) = shape.occupancy() else { continue };
-            let time = profile.tree.exclusive(node, Metric::GpuTime).sum;
+            let time = times.get(&(launcher(profile, node), name)).copied().unwrap_or(0);
             let weight = if time > 0 { time as f64 } else { 1.0 };
             if let Some(sums) = self.sums.get_mut(&(contexts.at(node.index()).layer(), name)) {
                 sums.occupancy += f64::from(fits.warps) * 100.0 / f64::from(fits.warps_max) * weight;
@@ -209,6 +214,13 @@ impl KernelsByLayer {
         self.sums.values().for_each(|of| all.add(of));
         all.occupancy_percent()
     }
+}
+
+/// The context that launched a kernel. Its time is below its stream, which is below that context, too.
+fn launcher(profile: &Profile, kernel: NodeId) -> NodeId {
+    let parent = profile.tree.node(kernel).parent;
+    let above = profile.tree.node(parent);
+    if matches!(profile.frames.get(above.frame), Frame::Stream { .. }) { above.parent } else { parent }
 }
 
 /// Launches of the contexts of kernels. In our captures they are at the launch, and times are below its stream; another

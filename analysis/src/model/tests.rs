@@ -186,6 +186,32 @@ fn occupancy_is_weighted_by_latency() {
 }
 
 #[test]
+fn occupancy_is_weighted_by_times_below_streams() {
+    let mut profile = text::parse("").unwrap();
+    for (operator, gpu_ns, registers) in [("aten::mm", 3_000, 128), ("aten::bmm", 1_000, 64)] {
+        let mut add = |path: &str, metric: Metric, value: u64| {
+            let path = format!("o {operator} / a cuLaunchKernel / {path}");
+            let frames = path.split(" / ").map(|part| text::parse_frame(&mut profile, part).unwrap());
+            let stack: Vec<FrameId> = frames.collect();
+            profile.add(&stack, metric, value)
+        };
+        let node = add("g gemm", Metric::Kernels, 1);
+        add("s 0/7 / g gemm", Metric::GpuTime, gpu_ns);
+        let launch = Launch {
+            grid: [4, 1, 1],
+            block: [256, 1, 1],
+            dynamic_shared: 1024,
+            static_shared: Some(0),
+            registers: Some(registers),
+            arch: Some(80),
+            device_arch: None,
+        };
+        profile.gpu.shape(node, &launch);
+    }
+    assert_eq!(tables(&profile, None).totals.modelled_occupancy_percent, Some(31.25));
+}
+
+#[test]
 fn an_operator_with_two_kernels_says_nothing_of_either() {
     let mut profile = profile();
     let path = "o aten::mm / o aten::mm [8x8, 8x8] f32";
