@@ -183,7 +183,11 @@ impl KernelsByLayer {
             }
         };
         let mut rows: Vec<LayerKernel> = self.sums.iter().map(row).collect();
-        rows.sort_rows_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
+        // A model has equal layers, and the sums are in the order of a hash table.
+        rows.sort_rows_by(|a, b| {
+            let by_name = || (&a.kernel, a.layer_index).cmp(&(&b.kernel, b.layer_index));
+            order(&b.figures, &a.figures).then_with(by_name)
+        });
         rows
     }
 

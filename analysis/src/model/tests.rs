@@ -158,6 +158,20 @@ fn kernels_have_the_work_of_the_operator_around_them() {
 }
 
 #[test]
+fn equal_kernels_are_in_the_order_of_their_layers() {
+    let mut profile = Profile::new(Default::default(), Default::default());
+    for number in 0..12 {
+        let (path, class) = (profile.text(&format!("Net.{number}")), profile.text("Linear"));
+        let layer = profile.frame(Frame::Layer { path, class });
+        let kernel = text::parse_frame(&mut profile, "g gemm").unwrap();
+        profile.add(&[layer, kernel], Metric::Kernels, 1);
+    }
+    let of = tables(&profile, None);
+    let indices: Vec<_> = of.kernels.rows.iter().map(|row| row.layer_index).collect();
+    assert_eq!(indices, (1..=12).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
 fn occupancy_is_weighted_by_latency() {
     let mut profile = Profile::new(Default::default(), Default::default());
     for (path, gpu_ns, registers) in
