@@ -216,6 +216,8 @@ fn processes_that_share_a_device_keep_it_busy_together() {
     assert_eq!(idle(&[(7, 0, 0, 4_000), (8, 0, 4_000, 8_000)]), "healthy");
     let alone = "The device is idle 60% of the time since its first work";
     assert_eq!(idle(&[(7, 0, 0, 4_000)]), alone);
+    // Nothing is known of the time since work that begins as the capture ends.
+    assert_eq!(idle(&[(7, 0, 10_000, 10_100)]), "healthy");
     let two = "2 devices are idle 60% of the time since their first work";
     assert_eq!(idle(&[(7, 0, 0, 4_000), (8, 1, 0, 4_000)]), two);
     // Each from its own first work on: half of 10 s and all of 4 s.

@@ -60,6 +60,10 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
         |of: fn(&DeviceUse) -> Nanos| uses.iter().map(of).fold(0u64, |sum, time| sum.saturating_add(time.0));
     // The time before a program first uses a device belongs to `late-start`.
     let (until, since) = (sum(|of| of.until_first), sum(|of| of.since_first));
+    // Clocks differ by a little: a live view may know of work before the capture is that long.
+    if since == 0 {
+        return Err(Outcome::missing(reason::NO_CAPTURE_LENGTH));
+    }
     let single = "the time since its first work";
     Ok(BusyTime {
         devices: uses.len(),
