@@ -92,7 +92,7 @@ impl StepBasis {
 pub struct ValueRow {
     /// A value for each placeholder.
     pub values: Vec<String>,
-    /// Runs that count.
+    /// Runs that count: where some have training steps, only these.
     pub runs: usize,
     /// Runs that failed.
     pub failed: usize,
@@ -258,7 +258,7 @@ fn row(values: &[String], runs: &[Run], trim_percent: f64) -> ValueRow {
     ValueRow {
         values: values.to_vec(),
         runs: used.len(),
-        failed: of_values.len() - used.len(),
+        failed: of_values.iter().filter(|run| run.failure.is_some()).count(),
         basis,
         steps: steps.fold(0, u64::saturating_add),
         step_ns,
@@ -416,6 +416,14 @@ mod tests {
             (1, 1, Some(10e6), Some(200.0))
         );
         assert_eq!((of.rows[1].gain_percent, of.has_failures()), (Some(100.0), true));
+    }
+
+    #[test]
+    fn a_run_without_steps_has_not_failed() {
+        let mut runs = vec![run("1", 10.0), run("1", 12.0)];
+        (runs[1].figures, runs[1].wall_ns) = (None, 9_000_000_000);
+        let of = Experiment::of(String::new(), vec!["batch".into()], JUDGEMENT, runs);
+        assert_eq!((of.rows[0].runs, of.rows[0].failed, of.has_failures()), (1, 0, false));
     }
 
     #[test]
