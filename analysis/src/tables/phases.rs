@@ -25,8 +25,8 @@ const METRICS: [Metric; 6] = [
     Metric::CopyTime,
 ];
 
-/// The parts of a training step in their order; work outside any part comes last.
-const ORDER: [Phase; 10] = [
+/// The parts of a training step in their order; what is outside any part comes last.
+const ORDER: [Phase; 11] = [
     Phase::Loading,
     Phase::LoadingWorker,
     Phase::Forward,
@@ -36,6 +36,7 @@ const ORDER: [Phase; 10] = [
     Phase::Evaluation,
     Phase::Checkpoint,
     Phase::Compilation,
+    Phase::Spinning,
     Phase::Other,
 ];
 
@@ -165,6 +166,17 @@ mod tests {
             .collect();
         assert_eq!(rows, [("forward", 100, 20.0), ("backward", 300, 60.0), ("other", 100, 20.0)]);
         assert_eq!(phases.training_steps, None);
+    }
+
+    #[test]
+    fn spinning_threads_are_a_row_before_other_work() {
+        let phases = phases_of(
+            "P python3-7 / y /v/torch/nn/modules/module.py:Module._call_impl / n gomp_team_barrier_wait_end 100
+             P python3-7 / n gomp_thread_start / n gomp_team_barrier_wait_end 300
+             P python3-7 / n work 50",
+        );
+        let rows: Vec<_> = phases.rows.iter().map(|row| (row.phase, row.values[0].value.value)).collect();
+        assert_eq!(rows, [("forward", 100), ("spinning", 300), ("other", 50)]);
     }
 
     #[test]

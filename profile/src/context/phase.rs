@@ -7,7 +7,7 @@
 //! Where phases nest, the more specific one counts ([`Phase`] is in that order): recomputation of a checkpoint within
 //! the backward pass is backward; data that an optimizer sends to other hosts is communication.
 
-use crate::frame::{BACKWARD, Frame};
+use crate::frame::{BACKWARD, Frame, is_spinning};
 use crate::profile::Profile;
 use crate::trace::communicates;
 use crate::tree::NodeId;
@@ -18,6 +18,8 @@ pub enum Phase {
     /// No known one.
     #[default]
     Other,
+    /// Threads wait without giving up their CPUs, while no call waits for them: no part of training.
+    Spinning,
     /// Modules are called.
     Forward,
     /// Evaluation or validation, by the names of functions and ranges.
@@ -40,8 +42,9 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in order.
-    pub const ALL: [Phase; 10] = [
+    pub const ALL: [Phase; 11] = [
         Phase::Other,
+        Phase::Spinning,
         Phase::Forward,
         Phase::Evaluation,
         Phase::Optimizer,
@@ -57,6 +60,7 @@ impl Phase {
     pub const fn name(self) -> &'static str {
         match self {
             Phase::Other => "other",
+            Phase::Spinning => "spinning",
             Phase::Forward => "forward",
             Phase::Evaluation => "evaluation",
             Phase::Optimizer => "optimizer",
@@ -68,36 +72,69 @@ impl Phase {
             Phase::Communication => "communication",
         }
     }
+
+    /// Whether it is a part of training or serving: neither [`Phase::Other`] nor [`Phase::Spinning`].
+    pub const fn is_part(self) -> bool {
+        !matches!(self, Phase::Other | Phase::Spinning)
+    }
 }
 
-/// The phase of every node, by its number. [`Phase::Evaluation`], which any program may have a name for, is not used in
-/// a profile without another one.
+/// What a frame says by itself.
+#[derive(Clone, Copy, Default)]
+struct FrameFacts {
+    phase: Phase,
+    /// A module is imported below it.
+    imports: bool,
+    /// What it calls runs for a call of the program: it does not spin for nobody.
+    names_a_caller: bool,
+}
+
+impl FrameFacts {
+    fn of(profile: &Profile, frame: Frame) -> Self {
+        FrameFacts {
+            phase: of(profile, frame),
+            imports: imports(profile, frame),
+            names_a_caller: frame.kind().names_a_caller(),
+        }
+    }
+}
+
+/// The phase of every node, by its number. [`Phase::Evaluation`] and [`Phase::Spinning`], which any program may have,
+/// are not used in a profile without another one.
 pub fn phases(profile: &Profile) -> Vec<Phase> {
     // Frames are far fewer than nodes.
-    let mut of_frame: Vec<Option<(Phase, bool)>> = vec![None; profile.frames.len()];
+    let mut of_frame: Vec<Option<FrameFacts>> = vec![None; profile.frames.len()];
     let mut phases = vec![Phase::Other; profile.tree.len()];
+    let mut is_called = vec![false; profile.tree.len()];
     // A node's number is above its parent's.
     for number in 1..phases.len() {
         let Ok(id) = u32::try_from(number) else { break };
         let node = profile.tree.node(NodeId::from_number(id));
-        let (own, imports) = match of_frame.get_mut(node.frame.index()) {
-            Some(known) => *known.get_or_insert_with(|| {
-                let frame = profile.frames.get(node.frame);
-                (of(profile, frame), imports(profile, frame))
-            }),
-            None => (Phase::Other, false),
+        let frame = profile.frames.get(node.frame);
+        let own = match of_frame.get_mut(node.frame.index()) {
+            Some(known) => *known.get_or_insert_with(|| FrameFacts::of(profile, frame)),
+            None => FrameFacts::default(),
         };
+        let parent = node.parent.index();
         // A first call imports code that it does not run; a compiler that is imported to compile runs.
-        let above = match phases[node.parent.index()] {
+        let above = match phases[parent] {
             Phase::Compilation => Phase::Compilation,
-            _ if imports => Phase::Other,
+            _ if own.imports => Phase::Other,
+            // It fell asleep at last.
+            Phase::Spinning if matches!(frame, Frame::Wait { .. }) => Phase::Other,
             above => above,
         };
-        phases[number] = above.max(own);
+        let own_phase = match own.phase {
+            // A call waits: it is part of what that call does.
+            Phase::Spinning if is_called[parent] => Phase::Other,
+            phase => phase,
+        };
+        is_called[number] = is_called[parent] || own.names_a_caller;
+        phases[number] = above.max(own_phase);
     }
     // Web servers validate too.
-    let trains = |phase: &Phase| !matches!(phase, Phase::Other | Phase::Evaluation);
-    if !of_frame.iter().flatten().any(|(phase, _)| trains(phase)) {
+    let trains = |phase: Phase| phase.is_part() && phase != Phase::Evaluation;
+    if !of_frame.iter().flatten().any(|facts| trains(facts.phase)) {
         phases.fill(Phase::Other);
     }
     phases
@@ -236,8 +273,11 @@ fn of_native(symbol: &str) -> Phase {
         ("xla::cpu::CpuCompiler::", Phase::Compilation),
         ("xla::gpu::GpuCompiler::", Phase::Compilation),
     ];
-    let known = NATIVE.iter().find(|(begin, _)| symbol.starts_with(begin));
-    known.map_or(Phase::Other, |(_, phase)| *phase)
+    match NATIVE.iter().find(|(begin, _)| symbol.starts_with(begin)) {
+        Some((_, phase)) => *phase,
+        None if is_spinning(symbol) => Phase::Spinning,
+        None => Phase::Other,
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +285,7 @@ mod tests {
     use super::*;
     use crate::metric::Metric;
     use crate::testing::profile;
+    use crate::text::parse_frame;
 
     /// The phase of the leaf of a stack.
     #[track_caller]
@@ -308,6 +349,37 @@ mod tests {
         ] {
             assert_eq!(of_range(name), expect, "{name}");
         }
+    }
+
+    #[test]
+    fn spinning_is_a_phase_where_no_call_waits() {
+        const SPIN: &str = "n gomp_thread_start / n gomp_team_barrier_wait_end / n do_spin";
+        // The phase of the leaf of a stack in a program that trains.
+        let check = |stack: &str, expect: Phase| {
+            let mut profile = profile(&format!("P a-1 / {MODULE} 1"));
+            let mut node = NodeId::ROOT;
+            for frame in stack.split(" / ") {
+                let frame = match frame.strip_prefix("wait ") {
+                    Some(reason) => {
+                        let reason = profile.text(reason);
+                        profile.frame(Frame::Wait { reason })
+                    }
+                    None => parse_frame(&mut profile, frame).unwrap(),
+                };
+                node = profile.tree.child(node, frame);
+            }
+            assert_eq!(phases(&profile)[node.index()], expect, "{stack}");
+        };
+        check(&format!("P a-1 / n clone3 / {SPIN}"), Phase::Spinning);
+        check(&format!("P a-1 / n clone3 / {SPIN} / k sys_futex / wait lock"), Phase::Other);
+        check("P a-1 / y /a/train.py:main / n gomp_team_barrier_wait_end", Phase::Other);
+        check(&format!("P a-1 / {MODULE} / n gomp_team_barrier_wait_end"), Phase::Forward);
+        check("P a-1 / n gomp_thread_start / n work", Phase::Other);
+    }
+
+    #[test]
+    fn a_program_that_only_spins_has_no_phases() {
+        check("P a-1 / n clone3 / n gomp_team_barrier_wait_end", Phase::Other);
     }
 
     #[test]

@@ -71,7 +71,8 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
 
 /// Writes the parts of training or serving that launched work, if stacks show any.
 fn phases(of: &Operators, whole: u64, out: &mut dyn Write) -> io::Result<()> {
-    if of.phases.iter().all(|row| row.name == Phase::Other.name()) {
+    let is_part = |row: &CallSite| Phase::ALL.iter().any(|it| it.is_part() && it.name() == row.name);
+    if !of.phases.iter().any(is_part) {
         return Ok(());
     }
     let part = |row: &CallSite| format!("{} {}", row.name, share(row.device_ns, whole).trim());
