@@ -21,6 +21,12 @@ use crate::view::request::Request;
 /// A device that worked for less than one part in this many of the capture was not busy.
 const BUSY: u64 = 10;
 
+/// Whether a device worked for so much of a capture that its time is shown first: CPU time shows little about a program
+/// that waits for it.
+pub const fn device_was_busy(device_ns: u64, elapsed: Nanos) -> bool {
+    device_ns > 0 && device_ns >= elapsed.0 / BUSY
+}
+
 /// A profile at one moment, merged by label for one metric and one choice of context.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
@@ -316,10 +322,10 @@ pub struct LineRow {
 }
 
 impl Snapshot {
-    /// The metric to open with if a device was busy: CPU time shows little about a program that waits for it.
+    /// The metric to open with if a device was busy.
     pub fn device_metric(&self) -> Option<Metric> {
         let busy = |it: &&MetricTotal| {
-            it.metric == Metric::GpuTime && it.total > 0 && it.total >= self.header.elapsed.0 / BUSY
+            it.metric == Metric::GpuTime && device_was_busy(it.total, self.header.elapsed)
         };
         self.metrics.iter().find(busy).map(|it| it.metric)
     }

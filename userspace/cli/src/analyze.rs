@@ -35,8 +35,10 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
         ReportFormat::Text => render::text::write_findings(&analysis.findings, out),
         ReportFormat::Json => render::json::write(&analysis, out),
         ReportFormat::Html => {
-            let source =
-                Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed, folds: true };
+            let mut page = shown;
+            page.metric = arguments.selection.opening_metric(&selected, &opened.profile, opened.elapsed);
+            let profile = subset.profile();
+            let source = Source { profile, selection: page, elapsed: opened.elapsed, folds: true };
             render::html::write_findings(&source, &analysis.findings, out)
         }
     })?;

@@ -36,7 +36,13 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let selected = arguments.selection.selected(selection, 0);
     let profile = selected.part_of(&opened.profile);
     selection::require_matches(&arguments.selection, &[&profile], &[&opened.profile])?;
-    let source = Source { profile: &profile, selection, elapsed: opened.elapsed, folds: !arguments.no_fold };
+    let mut source =
+        Source { profile: &profile, selection, elapsed: opened.elapsed, folds: !arguments.no_fold };
+    // A page is a view, other formats are data.
+    if arguments.format == Format::Html {
+        source.selection.metric =
+            arguments.selection.opening_metric(&selected, &opened.profile, opened.elapsed);
+    }
     let is_wanted = arguments.format.has_events() && !arguments.sums;
     let job = is_wanted.then(|| lanes::job(&arguments.profile)).flatten();
     let clocks = job.as_ref().map(|job| JobClocks::of(job));

@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     let shows_events = of_model || arguments.format == ReportFormat::Html;
     let has_ranks = lanes::may_have_ranks(&arguments.profile);
     let job = if shows_events || has_ranks { lanes::job(&arguments.profile) } else { None };
-    let selected = arguments.selection.selected(shown, arguments.limit);
+    let mut selected = arguments.selection.selected(shown, arguments.limit);
+    selected.shown.metric = arguments.selection.opening_metric(&selected, &opened.profile, opened.elapsed);
     let subset = Subset::new(&opened.profile, &selected);
     let subset = subset.with_events(job.as_deref().filter(|_| has_ranks));
     selection::require_matches(&arguments.selection, &[subset.profile()], &[&opened.profile])?;
@@ -44,8 +45,8 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         ReportFormat::Text => render::text::write(&report, out),
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {
-            let source =
-                Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed, folds: true };
+            let (profile, selection) = (subset.profile(), selected.shown);
+            let source = Source { profile, selection, elapsed: opened.elapsed, folds: true };
             let model = ModelTables::compute(&subset, opened.elapsed, peaks, job.as_deref());
             let tables = job.as_ref().map(|job| OverTime::compute(job, Steps::default()));
             let lanes = job.clone().and_then(lanes::of_job);

@@ -8,6 +8,8 @@ use deepctx_analysis::{Query, Selection as Selected, usual_metric};
 use deepctx_capture::Clock;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::units::Nanos;
+use deepctx_profile::view::snapshot::device_was_busy;
 use deepctx_profile::view::{self, Pattern, Selection};
 
 use super::failure::Failure;
@@ -33,7 +35,7 @@ pub(crate) struct SelectionArgs {
     #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
     pub view: View,
     /// Metric to show (default: what the timer measured: `cpu-time`, or `cycles` with `--event cycles`). The terminal
-    /// view shows `gpu-time` by default once a device was busy.
+    /// view, `report` and HTML pages show `gpu-time` by default once a device was busy.
     #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
     pub metric: Option<Metric>,
     /// Count only stacks with a frame, shown or hidden, that matches this regular expression. A leading `!` inverts it.
@@ -57,6 +59,18 @@ impl StoredSelectionArgs {
     /// The selected part of a profile and how to show it, with this many rows per table.
     pub(crate) fn selected(&self, shown: Selection, rows: usize) -> Selected {
         Selected { shown, filter: self.live.filter.clone(), path: self.path.clone(), rows }
+    }
+
+    /// The metric to open `selected` of a profile with: device time, as in the terminal view, if a device was busy with
+    /// that part and no option names a metric.
+    pub(crate) fn opening_metric(&self, selected: &Selected, whole: &Profile, elapsed: Nanos) -> Metric {
+        let busy = |profile: &Profile| device_was_busy(profile.tree.total(Metric::GpuTime).sum, elapsed);
+        // The part is computed only if it can matter.
+        if self.live.metric.is_none() && busy(whole) && busy(&selected.part_of(whole)) {
+            Metric::GpuTime
+        } else {
+            selected.shown.metric
+        }
     }
 }
 
@@ -174,4 +188,32 @@ pub(crate) fn group_by(groups: &[GroupBy]) -> view::GroupBy {
 fn metrics() -> impl TypedValueParser<Value = Metric> {
     let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().contains(':'));
     PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::text;
+
+    use super::*;
+
+    #[test]
+    fn reports_open_on_device_time_unless_a_metric_was_chosen() {
+        let mut profile = text::parse("P a-1 / n launch / g gemm 1\nP a-1 / n load 90").unwrap();
+        let (kernel, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+        profile.tree.add(kernel, Metric::GpuTime, 500);
+        let check = |metric: Option<Metric>, filter: Option<&str>, elapsed_ns: u64, expect: Metric| {
+            let filter = filter.map(|text| Pattern::new(text).unwrap());
+            let live = SelectionArgs { view: View::Full, metric, filter };
+            let shown = selection_of(&live, &[&profile]).unwrap();
+            let options = StoredSelectionArgs { live, path: None };
+            let selected = options.selected(shown, 10);
+            assert_eq!(options.opening_metric(&selected, &profile, Nanos(elapsed_ns)), expect);
+        };
+        check(None, None, 1_000, Metric::GpuTime);
+        check(None, None, 10_000, Metric::CpuTime);
+        check(Some(Metric::CpuTime), None, 1_000, Metric::CpuTime);
+        // Nothing of this part ran on the device.
+        check(None, Some("load"), 1_000, Metric::CpuTime);
+        check(None, Some("launch"), 1_000, Metric::GpuTime);
+    }
 }
