@@ -65,15 +65,15 @@ pub(crate) struct ExperimentArgs {
     pub in_process: bool,
     /// With `--in-process`: minimum number of steps in a window.
     #[arg(long, value_name = "STEPS", env = "DEEPCTX_EXPERIMENT_WINDOW", default_value_t = 20,
-          value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Experiment")]
+          value_parser = number_to::<10_000>, help_heading = "Experiment")]
     pub window: u32,
     /// With `--in-process`: number of windows per set. Afterwards the command continues without probes.
     #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_ROUNDS", default_value_t = 10,
-          value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
+          value_parser = number_to::<100>, help_heading = "Experiment")]
     pub rounds: u32,
     /// Number of runs per value.
     #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_REPEAT", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
+          value_parser = number_to::<100>, help_heading = "Experiment")]
     pub repeat: u32,
     /// Choose the largest value whose training step meets this latency.
     #[arg(long, value_name = "TIME", env = "DEEPCTX_EXPERIMENT_LATENCY_TARGET", value_parser = duration::parse,
@@ -157,6 +157,12 @@ impl Level {
 
 fn share(text: &str) -> Result<f64, String> {
     percent_up_to(50.0, text)
+}
+
+/// A number from 1 to `MOST`.
+fn number_to<const MOST: u32>(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
 }
 
 fn placeholder(text: &str) -> Result<Placeholder, String> {
@@ -372,11 +378,13 @@ mod tests {
             ("--values batch=1", "expected a command"),
             ("--values batch=1 --pid 1 -- true {batch}", "no other target"),
             ("--values batch=1 --keep 10s -- true {batch}", "--keep"),
-            ("--values batch=1,2 --repeat 0 -- true {batch}", "--repeat"),
+            ("--values batch=1,2 --repeat 0 -- true {batch}", "expected a whole number from 1 to 100"),
+            ("--values batch=1,2 --repeat few -- true {batch}", "expected a whole number from 1 to 100"),
             ("--values batch=1 --trim 60 -- true {batch}", "from 0 to 50"),
             ("--values level=1 --levels -- true {level}", "the set of probes"),
             ("--values n=1 --in-process -- true {n}", "--levels"),
-            ("--levels --in-process --window 0 -- true", "--window"),
+            ("--levels --in-process --window 0 -- true", "expected a whole number from 1 to 10000"),
+            ("--levels --in-process --rounds 101 -- true", "--rounds"),
         ] {
             let error = parsed(arguments).unwrap_err();
             assert!(error.contains(expect), "{arguments}: {error}");
