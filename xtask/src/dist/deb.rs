@@ -6,7 +6,7 @@
 use super::archive::Effort;
 use super::epoch;
 use super::needs::Needs;
-use super::tree::{NAME, Tree, compress, put};
+use super::tree::{NAME, Tree, compress, prune_links, put};
 use crate::sh;
 use anyhow::{Context, Result};
 use std::fs;
@@ -48,6 +48,7 @@ pub(super) fn make(
     let changes = documents.join("changelog");
     fs::rename(documents.join("CHANGELOG.md"), &changes)?;
     compress(&changes)?;
+    prune_links(&documents)?;
     let unit = fs::read_to_string(sh::root().join(SERVICE))?;
     put(&folder.join(UNIT), &unit)?;
     let licence = fs::read_to_string(sh::root().join("LICENSE-MIT"))?;

@@ -79,6 +79,7 @@ impl Tree {
             put(&root.join("share/doc").join(NAME).join(name), &fs::read_to_string(sh::root().join(name))?)?;
         }
         copy_pages(&root.join("share/doc").join(NAME))?;
+        prune_links(&root.join("share/doc").join(NAME))?;
         let musl = if product.target.is_musl() { "-musl" } else { "" };
         let stem = format!("{NAME}-{version}-{}-linux{musl}", needs.machine);
         Ok(Self { root, module, debug, version, stem })
@@ -92,6 +93,31 @@ fn copy_pages(documents: &Path) -> Result<()> {
         put(&documents.join(PAGES).join(page.strip_prefix(&from)?), &fs::read_to_string(&page)?)?;
     }
     Ok(())
+}
+
+/// Makes plain text of those links of the README that lead to files which its folder does not have.
+pub(super) fn prune_links(documents: &Path) -> Result<()> {
+    let readme = documents.join("README.md");
+    let text = fs::read_to_string(&readme)?;
+    put(&readme, &without_dead_links(&text, |file| documents.join(file).exists()))
+}
+
+/// A text in Markdown with only those links to files for which `exists` is true; of the others, their words remain.
+fn without_dead_links(text: &str, exists: impl Fn(&str) -> bool) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut left = text;
+    while let Some((before, after)) = left.split_once("](") {
+        let Some((target, rest)) = after.split_once(')') else { break };
+        let file = target.split('#').next().unwrap_or_default();
+        let leads = file.is_empty() || file.contains("://") || exists(file);
+        match before.rsplit_once('[') {
+            Some((before, words)) if !leads => kept.extend([before, words]),
+            _ => kept.extend([before, "](", target, ")"]),
+        }
+        left = rest;
+    }
+    kept.push_str(left);
+    kept
 }
 
 /// Writes a world-readable file and its parent folders.
@@ -133,5 +159,22 @@ impl Binutils {
         fs::set_permissions(&debug_file, fs::Permissions::from_mode(0o644))?;
         fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_absent_files_become_their_words() {
+        let check = |text: &str, expect: &str| {
+            assert_eq!(without_dead_links(text, |file| file == "docs/gpu.md"), expect);
+        };
+        check("[A](A.md) says, [B](docs/gpu.md#b) too.", "A says, [B](docs/gpu.md#b) too.");
+        let leads = "see [this](#below), [rustup](https://rustup.rs)";
+        check(leads, leads);
+        check("[no end](A.md", "[no end](A.md");
+        check("", "");
     }
 }
