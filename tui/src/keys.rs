@@ -112,7 +112,7 @@ pub enum Action {
     EraseAll,
     /// Give the terminal back to the shell until the job is continued.
     Suspend,
-    /// Write the last part of the capture, as kept by the flight recorder.
+    /// Write the capture so far, or the last part of it as kept by the flight recorder.
     WriteKept,
     /// Quit.
     Quit,
@@ -276,7 +276,7 @@ pub const BINDINGS: &[Binding] = &[
         Scope::Views,
         &[letter('w')],
         Action::WriteKept,
-        "with --keep: write the last part of the capture as a profile",
+        "write the capture so far, or what --keep holds, to a profile",
         "",
     ),
     bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextTab, "next tab", ""),

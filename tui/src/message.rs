@@ -49,7 +49,7 @@ pub enum Effects {
     Suspend,
     /// Pass the copied text to the terminal, for its clipboard; and draw.
     Copy,
-    /// Request a write of the kept part; and draw.
+    /// Request a write of the capture so far, or of the kept part; and draw.
     WriteKept,
     /// Quit.
     Quit {

@@ -58,7 +58,7 @@ pub struct Setup {
     pub tab: Tab,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
-    /// Whether a flight recorder keeps the last part, which a key writes.
+    /// Whether a key writes the capture so far, or what the flight recorder keeps of it.
     pub can_write_kept: bool,
     /// Whether to show the time of a device once it was busy; false if the user chose a metric.
     pub follows_device: bool,

@@ -51,7 +51,7 @@ pub struct Options {
     pub refresh: Duration,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
-    /// Set when the user requests a write of the flight recorder; `None` without one.
+    /// Set when the user requests a profile of the capture so far; `None` where none can be written.
     pub save_kept: Option<Arc<AtomicBool>>,
     /// Whether to show the time of a device once it was busy; false if the user chose a metric.
     pub follows_device: bool,

@@ -154,15 +154,17 @@ fn control_z_works_in_prompts_menus_and_the_help() {
 }
 
 #[test]
-fn a_key_asks_for_what_is_kept() {
+fn a_key_writes_the_capture_so_far_or_says_why_not() {
     let mut program = Program::new(80, 24);
     program.press("w");
     assert_eq!(program.effects, Effects::WriteKept);
-    assert!(program.screen().contains("writing what is kept"), "{}", program.screen());
-    program.model = Model::new(Setup::default(), 80, 24);
-    program.press("w");
-    assert_eq!(program.effects, Effects::Redraw);
-    assert!(program.screen().contains("nothing is kept"), "{}", program.screen());
+    assert!(program.screen().contains("writing the profile"), "{}", program.screen());
+    for (can_save, expect) in [(false, "this profile is stored already"), (true, "takes no profile")] {
+        program.model = Model::new(Setup { can_save, ..Setup::default() }, 80, 24);
+        program.press("w");
+        assert_eq!(program.effects, Effects::Redraw);
+        assert!(program.screen().contains(expect), "{}", program.screen());
+    }
 }
 
 #[test]

@@ -17,13 +17,7 @@ use crate::tree::children;
 pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     match action {
         Action::Suspend => return Effects::Suspend,
-        Action::WriteKept if model.setup.can_write_kept => {
-            model.status = Some("writing what is kept: a notice names the profile");
-            return Effects::WriteKept;
-        }
-        Action::WriteKept => {
-            model.status = Some("nothing is kept: a live view with --keep 60s keeps a minute")
-        }
+        Action::WriteKept => return write_kept(model),
         Action::Quit if model.setup.can_save => model.mode = Mode::ConfirmQuit,
         Action::Quit | Action::QuitDropping => return Effects::Quit { save: false },
         Action::QuitSaving => return Effects::Quit { save: true },
@@ -73,6 +67,19 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     }
     keep_in_range(model);
     Effects::Redraw
+}
+
+/// Requests a profile of the capture so far.
+fn write_kept(model: &mut Model) -> Effects {
+    let (status, effects) = if model.setup.can_write_kept {
+        ("writing the profile: a notice names it", Effects::WriteKept)
+    } else if model.setup.can_save {
+        ("cannot write here: this folder takes no profile", Effects::Redraw)
+    } else {
+        ("nothing to write: this profile is stored already", Effects::Redraw)
+    };
+    model.status = Some(status);
+    effects
 }
 
 /// Starts or ends a search or a filter.

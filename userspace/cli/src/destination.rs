@@ -57,6 +57,11 @@ impl Destination {
         Ok((!parent.has(&name)).then_some(Self { path, parent, name, old: None }))
     }
 
+    /// Whether something that must not be replaced has got this name since.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.old.is_none() && self.parent.has(&self.name)
+    }
+
     /// The path, as the user specified it.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -27,20 +27,20 @@ pub(crate) struct ProfileRequesters {
     pub key: Arc<AtomicBool>,
 }
 
-/// The flight recorder's options; `None` without `--keep`.
+/// The flight recorder's options; without `--keep`, it writes the whole capture so far.
 pub(crate) fn options(
     arguments: FlightArgs,
     askers: &ProfileRequesters,
     files: FlightFiles,
     at_end: bool,
-) -> Option<FlightOptions> {
-    Some(FlightOptions {
-        keep: arguments.keep?,
+) -> FlightOptions {
+    FlightOptions {
+        keep: arguments.keep,
         on_hang: arguments.on_hang.map(|factor| factor.times()),
         at_end,
         requests: askers.requests.clone(),
         write: files.writer(),
-    })
+    }
 }
 
 /// The profiles of one flight recorder: `run.dctx`, `run-2.dctx` and so on, in one folder.
@@ -82,7 +82,10 @@ impl FlightFiles {
     fn later(&mut self) -> Result<Option<Destination>, Failure> {
         while self.next <= NAMES_MAX {
             if self.next == 1 {
-                return Ok(None);
+                if !self.first.is_taken() {
+                    return Ok(None);
+                }
+                self.next = 2;
             }
             let path = numbered(self.first.path(), self.next);
             if let Some(free) = self.first.beside(path)? {
@@ -126,6 +129,18 @@ mod tests {
             assert!(deepctx_storage::open(path(name)).unwrap().is_complete());
         }
         assert_eq!(fs::read_dir(path("run-3.dctx")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_name_that_others_took_meanwhile_is_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let first = Destination::of(&path("live.dctx"), false).unwrap();
+        let mut write = FlightFiles::new(first, false).writer();
+        fs::create_dir(path("live.dctx")).unwrap();
+        let profile = Profile::new(Default::default(), Default::default());
+        let written = write(&profile, Default::default());
+        assert_eq!(written, Ok(path("live-2.dctx").display().to_string()));
     }
 
     #[test]

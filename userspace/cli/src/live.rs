@@ -44,7 +44,8 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }
-    let requesters = arguments.flight.keep.is_some().then(ProfileRequesters::default);
+    let files = flight_files(arguments)?;
+    let requesters = files.is_some().then(ProfileRequesters::default);
     if requesters.is_some() {
         WRITE_KEPT.hold()?;
     }
@@ -62,14 +63,9 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     let (sink, snapshots) =
         SnapshotSink::pair(move |profile, elapsed| conclude(profile, elapsed, &live_rules));
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
-    let flight_recorder = match &requesters {
-        Some(requesters) => {
-            let files =
-                FlightFiles::new(Destination::of(&output::free_name(Path::new(""), "live")?, false)?, false);
-            flight_recorder::options(arguments.flight, requesters, files, false)
-        }
-        None => None,
-    };
+    let flight_recorder = files
+        .zip(requesters.as_ref())
+        .map(|(files, requesters)| flight_recorder::options(arguments.flight, requesters, files, false));
     let takers = SessionSinks { sinks, flight_recorder, ..SessionSinks::default() };
     let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), takers)?;
     let ended = if arguments.once {
@@ -88,6 +84,21 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         watch(arguments, running, snapshots, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
+}
+
+/// Where the flight recorder writes, on request. Without `--keep`, a screen has one, too, for its key that writes the
+/// capture so far; but a folder in which nothing can be written does not end the view.
+fn flight_files(arguments: &LiveArgs) -> Result<Option<FlightFiles>, Failure> {
+    let is_kept = arguments.flight.keep.is_some();
+    if arguments.once && !is_kept {
+        return Ok(None);
+    }
+    let first = output::free_name(Path::new(""), "live").and_then(|path| Destination::of(&path, false));
+    match first {
+        Ok(first) => Ok(Some(FlightFiles::new(first, false))),
+        Err(failure) if is_kept => Err(failure),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Prints one snapshot: like the screen, it shows the time of a device that was busy.

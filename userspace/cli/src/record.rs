@@ -217,7 +217,7 @@ fn start_storing(
     let output = match askers {
         Some(askers) => {
             let files = FlightFiles::new(destination, arguments.pack);
-            takers.flight_recorder = flight_recorder::options(arguments.flight, askers, files, true);
+            takers.flight_recorder = Some(flight_recorder::options(arguments.flight, askers, files, true));
             Output::Kept
         }
         None => {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::supervisor::{Heartbeat, Supervisor};
+use deepctx_profile::ledger::Ledger;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Profile, RecentPart};
 use deepctx_profile::units::{Count, Nanos, Time, clock};
@@ -80,8 +81,8 @@ pub type WriteKeptFn = Box<dyn FnMut(&Profile, Time<clock::Monotonic>) -> Result
 
 /// Options of a flight recorder.
 pub struct FlightOptions {
-    /// Length of the kept part.
-    pub keep: Duration,
+    /// Length of the kept part; `None`: nothing is given up, and each profile is of the whole capture so far.
+    pub keep: Option<Duration>,
     /// A training step this many times longer than usual counts as a hang, and a profile is written.
     pub on_hang: Option<f64>,
     /// Whether a profile is written when the capture ends.
@@ -100,10 +101,11 @@ impl fmt::Debug for FlightOptions {
     }
 }
 
-/// Keeps the last part of a capture.
+/// Keeps the last part of a capture, or all of it.
 #[derive(Debug)]
 pub(crate) struct FlightRecorder {
-    recent: RecentPart,
+    /// `None` if nothing is given up.
+    recent: Option<RecentPart>,
     keep: Nanos,
     slice: Duration,
     hang: Option<HangWatch>,
@@ -166,9 +168,10 @@ impl FlightRecorder {
         let missing = "the kept data is no longer written";
         supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
+        let recent = keep.map(|keep| RecentPart::start(profile, nanos(keep), Nanos(0)));
+        let keep = keep.unwrap_or_default();
         let slice = (keep / SLICES).max(SLICE_LEAST);
         let keep = nanos(keep);
-        let recent = RecentPart::start(profile, keep, Nanos(0));
         Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, end, said })
     }
 
@@ -179,7 +182,8 @@ impl FlightRecorder {
         if let Some(hang) = self.hang.as_mut().and_then(|watch| watch.look(profile, now)) {
             self.hangs(&hang, now);
         }
-        if now.saturating_sub(self.recent.open_since()) >= nanos(self.slice) {
+        let is_due = |recent: &RecentPart| now.saturating_sub(recent.open_since()) >= nanos(self.slice);
+        if self.recent.as_ref().is_some_and(is_due) {
             self.end_slice(profile, now);
         }
         if let Some(trigger) = self.requests.pending() {
@@ -233,9 +237,10 @@ impl FlightRecorder {
     }
 
     fn end_slice(&mut self, profile: &mut Profile, now: Nanos) {
+        let Some(recent) = &mut self.recent else { return };
         let start = Instant::now();
-        self.recent.next_slice(profile, now);
-        let (cost, cells) = (start.elapsed(), self.recent.cells());
+        recent.next_slice(profile, now);
+        let (cost, cells) = (start.elapsed(), recent.cells());
         tracing::debug!(?cost, cells, contexts = profile.tree.len(), "slice of the flight recorder ended");
     }
 
@@ -252,11 +257,21 @@ impl FlightRecorder {
 
     fn cut_out(&self, profile: &Profile, now: Nanos, trigger: Trigger) -> Window {
         let start = Instant::now();
-        let window = self.recent.window(profile, now, trigger.name());
+        let window = match &self.recent {
+            Some(recent) => recent.window(profile, now, trigger.name()),
+            None => so_far(profile),
+        };
         let (cost, contexts) = (start.elapsed(), window.tree.len());
         tracing::debug!(?cost, contexts, "profile of the flight recorder made");
         Window { profile: window, ends: profile.meta.started_monotonic + now, trigger, is_last: false }
     }
+}
+
+/// A growing profile as if it ended now: records that are under way count nowhere.
+fn so_far(profile: &Profile) -> Profile {
+    let mut copy = profile.clone();
+    copy.ledger = profile.ledger.since(&Ledger::default());
+    copy
 }
 
 /// The thread: writes profiles until the channel closes.
@@ -274,7 +289,11 @@ fn write_windows(
         match notice {
             Ok(notice) => said.notices.push(notice),
             Err(error) => {
-                let error = format!("the flight recorder could not write what it keeps: {error}");
+                let what = match window.profile.meta.kept {
+                    Some(_) => "the flight recorder could not write what it keeps",
+                    None => "the capture so far could not be written",
+                };
+                let error = format!("{what}: {error}");
                 said.notices.push(error.clone());
                 said.error = Some(error);
             }
@@ -300,7 +319,8 @@ fn notice(place: &str, window: &Window) -> String {
         (true, _) => ", at the end of the recording",
         (false, _) => "; recording goes on",
     };
-    format!("{place}: the last {length} with {} samples, {why}{then}", Count(samples))
+    let part = if profile.meta.kept.is_some() { "last" } else { "whole" };
+    format!("{place}: the {part} {length} with {} samples, {why}{then}", Count(samples))
 }
 
 fn nanos(time: Duration) -> Nanos {
@@ -310,6 +330,7 @@ fn nanos(time: Duration) -> Nanos {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::frame::Frame;
+    use deepctx_profile::ledger::Stage;
     use deepctx_profile::profile::{Limits, Meta};
 
     use super::*;
@@ -332,7 +353,7 @@ mod tests {
             lock(&of_thread).push((window.tree.total(Metric::Samples).count, because));
             Ok("run.dctx".into())
         });
-        let (keep, requests) = (Duration::from_secs(12), requests.clone());
+        let (keep, requests) = (Some(Duration::from_secs(12)), requests.clone());
         let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
         (FlightRecorder::start(options, profile, &Supervisor::default()).unwrap(), written)
     }
@@ -379,6 +400,36 @@ mod tests {
     }
 
     #[test]
+    fn without_a_limit_a_request_gives_the_whole_capture() {
+        let (mut profile, node) = profile();
+        let written = Arc::<Mutex<Vec<Profile>>>::default();
+        let of_thread = Arc::clone(&written);
+        let write: WriteKeptFn = Box::new(move |window, _| {
+            lock(&of_thread).push(window.clone());
+            Ok("live.dctx".into())
+        });
+        let requests = FlightRequests::default();
+        let options =
+            FlightOptions { keep: None, on_hang: None, at_end: false, requests: requests.clone(), write };
+        let mut recorder = FlightRecorder::start(options, &mut profile, &Supervisor::default()).unwrap();
+        // One record is under way.
+        profile.ledger.stage_mut(Stage::Decode).pass(31);
+        profile.ledger.stage_mut(Stage::Attribute).pass(30);
+        for second in 1..=30 {
+            profile.tree.add(node, Metric::Samples, 1);
+            recorder.tick(&mut profile, Duration::from_secs(second));
+        }
+        requests.request(Trigger::Key);
+        let end = recorder.finish(&mut profile, Duration::from_secs(30));
+        let written = lock(&written);
+        assert_eq!((written.len(), &written[0].meta.kept), (1, &None));
+        assert_eq!(written[0].tree.total(Metric::Samples).count, 31);
+        assert_eq!(written[0].ledger.stage(Stage::Decode).received, 30);
+        let said = "live.dctx: the whole 30.0 s with 31 samples, asked for by a key, at the end of the recording";
+        assert_eq!((end.notices, end.error), (vec![said.to_owned()], None));
+    }
+
+    #[test]
     fn hangs_within_one_window_are_written_once() {
         let (mut profile, _) = profile();
         let requests = FlightRequests::default();
@@ -405,7 +456,7 @@ mod tests {
             _ = hangs.recv();
             Ok("run.dctx".into())
         });
-        let (keep, requests) = (Duration::from_secs(12), FlightRequests::default());
+        let (keep, requests) = (Some(Duration::from_secs(12)), FlightRequests::default());
         let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
         let recorder = FlightRecorder::start(options, &mut profile, &Supervisor::default()).unwrap();
         let end = recorder.finish(&mut profile, Duration::from_secs(1));
