@@ -23,7 +23,7 @@ pub(crate) struct EventAreas {
 
 impl EventAreas {
     pub(crate) fn of(body: Rect, has_tables: bool) -> Self {
-        let wanted = (body.height * 2 / 5).min(TABLES_MAX);
+        let wanted = (body.height / 5 * 2 + body.height % 5 * 2 / 5).min(TABLES_MAX);
         let tables = if has_tables && wanted >= TABLES_MIN { wanted } else { 0 };
         let upper = Rect { height: body.height - tables, ..body };
         let lanes = rows_area(upper);
@@ -47,6 +47,7 @@ mod tests {
             (6, true, [1, 5, 0]),
             (2, true, [0, 2, 0]),
             (0, true, [0; 3]),
+            (u16::MAX - 3, true, [1, u16::MAX - 20, 16]),
         ] {
             let areas = EventAreas::of(Rect::new(0, 3, 80, height), has_tables);
             assert_eq!([areas.axis, areas.lanes, areas.tables].map(|area| area.height), expect, "{height}");

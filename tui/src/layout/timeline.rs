@@ -32,10 +32,23 @@ impl TimeSpan {
 
 /// Columns of names and figures: those of a copying stream fit in a width of 80.
 pub(crate) fn name_columns(width: u16) -> u16 {
-    (width * 2 / 5).min(36)
+    // Without a product, which the widest terminal would overflow.
+    (width / 5 * 2 + width % 5 * 2 / 5).min(36)
 }
 
 /// Columns of the time.
 pub(crate) fn time_columns(width: u16) -> u16 {
     width - name_columns(width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_get_two_fifths_of_any_width() {
+        for (width, expect) in [(0, 0), (1, 0), (3, 1), (44, 17), (80, 32), (90, 36), (u16::MAX, 36)] {
+            assert_eq!((name_columns(width), time_columns(width)), (expect, width - expect), "{width}");
+        }
+    }
 }
