@@ -447,6 +447,8 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(Scope::Help, &[key(KeyCode::Up), letter('k')], Action::Up, "line above", ""),
     bind(Scope::Help, &[key(KeyCode::Down), letter('j')], Action::Down, "line below", ""),
+    bind(Scope::Help, &[key(KeyCode::Home), letter('g')], Action::First, "to the top", ""),
+    bind(Scope::Help, &[key(KeyCode::End), letter('G')], Action::Last, "to the end", ""),
     bind(Scope::Help, &[key(KeyCode::PageUp)], Action::PageUp, "up by a screen", ""),
     bind(Scope::Help, &[key(KeyCode::PageDown), letter(' ')], Action::PageDown, "down by a screen", ""),
     bind(Scope::Help, &[control('c')], Action::Quit, "quit", ""),

@@ -1,4 +1,4 @@
-//! Overview, findings, metrics and other answers on the first screen.
+//! Overview, findings, metrics and other answers on the first screen, and those of keys.
 //!
 //! Owns: what a user sees first, and where Enter leads. Because: the first screen decides whether the others are read.
 //! Does not: inspect the model. Screens are in `golden/`; `UPDATE_EXPECT=1` rewrites them.
@@ -165,6 +165,50 @@ fn a_key_writes_the_capture_so_far_or_says_why_not() {
         assert_eq!(program.effects, Effects::Redraw);
         assert!(program.screen().contains(expect), "{}", program.screen());
     }
+}
+
+#[test]
+fn a_key_without_effect_says_why() {
+    let mut program = Program::new(80, 24);
+    for (keys, expect) in [
+        ("F", "no filter is set"),
+        ("D", "no mark is set"),
+        ("6o", "no source is open"),
+        ("2/step Enter oo", "this is the source already"),
+    ] {
+        program.press(keys);
+        assert!(program.screen().contains(expect), "{keys}: {}", program.screen());
+    }
+    update(&mut program.model, Message::Live(false));
+    program.press("Space");
+    assert!(program.screen().contains("nothing to pause"), "{}", program.screen());
+    assert!(program.model.accepts_snapshot());
+}
+
+#[test]
+fn a_search_in_a_source_file_leads_to_the_flame_graph() {
+    let mut program = Program::new(80, 24);
+    program.press("/step Enter o");
+    assert_eq!(program.model.tab(), Tab::Source);
+    program.press("/mkl_blas_avx512_sgemm_kernel Enter");
+    assert_eq!(program.model.tab(), Tab::Flame);
+    assert_eq!(program.selected(), "mkl_blas_avx512_sgemm_kernel");
+}
+
+#[test]
+fn a_context_of_the_overview_can_be_pinned() {
+    let mut program = Program::new(80, 24);
+    program.press("1 Down Down Down P");
+    assert!(program.screen().contains("mm::forward total 47.0%"), "{}", program.screen());
+}
+
+#[test]
+fn the_help_has_a_beginning_and_an_end() {
+    let mut program = Program::new(80, 24);
+    let first = program.press("?").screen();
+    let last = program.press("End").screen();
+    assert!(last.contains("unresolved: the name is the reason"), "{last}");
+    assert_eq!(program.press("Home").screen(), first);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::Help => {
             model.mode = if matches!(model.mode, Mode::Help(_)) { Mode::Browse } else { Mode::Help(0) };
         }
-        Action::Pause => model.paused = !model.paused,
+        Action::Pause => pause(model),
         Action::NextTab => model.tab = model.tab.step(1),
         Action::PreviousTab => model.tab = model.tab.step(Tab::ALL.len() - 1),
         Action::ShowOverview => model.tab = Tab::Overview,
@@ -82,11 +82,23 @@ fn write_kept(model: &mut Model) -> Effects {
     effects
 }
 
+/// Pauses or resumes updates. A complete profile has none.
+fn pause(model: &mut Model) {
+    if model.live || model.paused {
+        model.paused = !model.paused;
+    } else {
+        model.status = Some("nothing to pause: the profile is complete");
+    }
+}
+
 /// Starts or ends a search or a filter.
 fn change_prompt(model: &mut Model, action: Action) {
     match action {
         Action::Search => prompt::begin_search(model),
         Action::Filter => prompt::begin_filter(model),
+        Action::DropFilter if model.request.filter.is_none() => {
+            model.status = Some("no filter is set: f sets one");
+        }
         Action::DropFilter => model.request.filter = None,
         Action::Erase => prompt::erase(model),
         Action::EraseAll => prompt::erase_all(model),
@@ -141,7 +153,7 @@ fn change_mark(model: &mut Model, action: Action) {
             model.request.mark = model.request.mark.checked_add(1).unwrap_or(1);
             model.request.since_mark = true;
         }
-        Action::ToggleDifference if model.request.mark == 0 => {
+        Action::ToggleDifference | Action::DropMark if model.request.mark == 0 => {
             model.status = Some("no mark is set: M sets one");
         }
         Action::ToggleDifference => model.request.since_mark = !model.request.since_mark,
@@ -188,7 +200,13 @@ fn open_source(model: &mut Model) {
             None => graph::hottest_source(model, &row.label),
         }),
         Tab::Overview => overview::source(model),
-        Tab::Source => return,
+        Tab::Source => {
+            model.status = Some(match model.source.place {
+                Some(_) => "this is the source already",
+                None => "no source is open: select a function in another tab",
+            });
+            return;
+        }
         Tab::Timeline | Tab::Health => {
             model.status = Some("select a function in the flame graph or the table first");
             return;

@@ -10,9 +10,14 @@ use crate::tab::Tab;
 
 /// Selects the next match of the search, or the next line with a value in a source file.
 pub(super) fn next(model: &mut Model, forward: bool) {
-    if model.tab == Tab::Source {
-        return source::next_hot(model, forward);
+    match model.tab {
+        Tab::Source => source::next_hot(model, forward),
+        _ => next_match(model, forward),
     }
+}
+
+/// Selects the next match of the search; in the flame graph, if the tab has no functions.
+pub(super) fn next_match(model: &mut Model, forward: bool) {
     let Some(search) = model.search.as_ref().filter(|search| !search.is_empty()) else {
         model.status = Some("no search: / starts one");
         return;

@@ -1,11 +1,13 @@
 //! Pin: which function is pinned.
 //!
-//! Owns: pinning the selection. Because: two views have functions that can be pinned. Does not: measure; see
+//! Owns: pinning the selection. Because: several views have functions that can be pinned. Does not: measure; see
 //! [`crate::state::pin`].
 
 use deepctx_profile::view::snapshot::FrameKind;
 
+use super::overview;
 use crate::model::Model;
+use crate::page::overview::Target;
 use crate::state::pin::Pin;
 use crate::tab::Tab;
 
@@ -25,7 +27,8 @@ pub(super) fn toggle(model: &mut Model) {
             pin
         }
         Tab::Table => model.selected_row().map(|row| Pin::new(&row.label, &row.detail, row.kind)),
-        Tab::Overview | Tab::Timeline | Tab::Source | Tab::Health => None,
+        Tab::Overview => of_context(model),
+        Tab::Timeline | Tab::Source | Tab::Health => None,
     };
     match (selected, model.pin.take()) {
         (None, None) => model.status = Some("select a function first"),
@@ -36,6 +39,13 @@ pub(super) fn toggle(model: &mut Model) {
         _ => {}
     }
     model.fold();
+}
+
+/// The frame that names the selected context of the overview.
+fn of_context(model: &Model) -> Option<Pin> {
+    let Target::Node(node) = overview::chosen(model)? else { return None };
+    let node = model.flame_tree().nodes.get(node as usize)?;
+    Some(Pin::new(&node.label, &node.detail, node.kind))
 }
 
 /// Finds the figures of the pinned function in the flame graph.

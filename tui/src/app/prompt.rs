@@ -67,7 +67,7 @@ pub(super) fn accept(model: &mut Model) {
     let Mode::Typing(prompt) = std::mem::take(&mut model.mode) else { return };
     match prompt.purpose {
         Purpose::Search if prompt.text.is_empty() => model.search = None,
-        Purpose::Search => matches::next(model, true),
+        Purpose::Search => matches::next_match(model, true),
         Purpose::Filter if matches!(prompt.text.as_str(), "" | "!") => model.request.filter = None,
         Purpose::Filter => match Pattern::new(&prompt.text) {
             Ok(pattern) => model.request.filter = Some(pattern),
