@@ -164,30 +164,37 @@ fn conclusions() -> impl Strategy<Value = Conclusions> {
     )
 }
 
-fn extra() -> impl Strategy<Value = TabData> {
-    let row = table_row();
-    let conclusions = prop::option::of(conclusions().prop_map(Arc::new));
-    let rows = || prop::collection::vec(table_row(), 0..5);
-    let overview =
-        (conclusions, rows(), rows(), rows()).prop_map(|(conclusions, functions, operators, layers)| {
-            Overview { conclusions, functions, operators, layers }
-        });
-    let others = prop::collection::vec(unit().prop_map(|unit| Column { metric: "metric", unit }), 0..3);
-    let table = (others, prop::collection::vec(row, 0..30)).prop_map(|(others, rows)| Table { others, rows });
+fn timeline() -> impl Strategy<Value = Timeline> {
     let lane = (label(), kind(), unit(), value(), prop::collection::vec(value(), 0..40)).prop_map(
         |(label, kind, unit, total, values)| {
             let level = total % 2 == 1;
             Lane { label, kind, metric: "metric", unit, level, total, values }
         },
     );
-    let timeline =
-        (value(), prop_oneof![0usize..600, any::<usize>()], prop::collection::vec(lane, 0..30), 0usize..9)
-            .prop_map(|(window_ns, windows, lanes, lanes_left_out)| Timeline {
-                window: Nanos(window_ns),
-                windows,
-                lanes,
-                lanes_left_out,
-            });
+    (value(), prop_oneof![0usize..600, any::<usize>()], prop::collection::vec(lane, 0..30), 0usize..9)
+        .prop_map(|(window_ns, windows, lanes, lanes_left_out)| Timeline {
+            window: Nanos(window_ns),
+            windows,
+            lanes,
+            lanes_left_out,
+        })
+}
+
+fn extra() -> impl Strategy<Value = TabData> {
+    let row = table_row();
+    let conclusions = prop::option::of(conclusions().prop_map(Arc::new));
+    let rows = || prop::collection::vec(table_row(), 0..5);
+    let overview = (conclusions, rows(), rows(), rows(), timeline()).prop_map(
+        |(conclusions, functions, operators, layers, timeline)| Overview {
+            conclusions,
+            functions,
+            operators,
+            layers,
+            timeline,
+        },
+    );
+    let others = prop::collection::vec(unit().prop_map(|unit| Column { metric: "metric", unit }), 0..3);
+    let table = (others, prop::collection::vec(row, 0..30)).prop_map(|(others, rows)| Table { others, rows });
     let line = (any::<u32>(), value(), value()).prop_map(|(line, exclusive, inclusive)| LineRow {
         line,
         exclusive,
@@ -204,7 +211,7 @@ fn extra() -> impl Strategy<Value = TabData> {
         3 => overview.prop_map(TabData::Overview),
         2 => tree().prop_map(TabData::Callers),
         2 => table.prop_map(TabData::Table),
-        2 => timeline.prop_map(TabData::Timeline),
+        2 => timeline().prop_map(TabData::Timeline),
         2 => lines.prop_map(TabData::Source),
     ]
 }
@@ -327,8 +334,8 @@ proptest! {
     fn any_snapshot_can_be_printed_at_any_size(
         snapshot in snapshot(),
         text in text(),
-        width in 0u16..120,
-        height in 0u16..50,
+        width in 0u16..200,
+        height in 0u16..60,
     ) {
         let mut request = Request::of(Metric::CpuTime);
         if let TabData::Source(lines) = &snapshot.extra {

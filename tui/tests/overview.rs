@@ -168,6 +168,18 @@ fn a_key_writes_the_capture_so_far_or_says_why_not() {
 }
 
 #[test]
+fn only_a_large_screen_has_lanes() {
+    let check = |width: u16, height: u16, expect: bool| {
+        let screen = Program::new(width, height).press("1").screen();
+        assert_eq!(screen.contains("Threads and streams, last 12."), expect, "{screen}");
+        assert_eq!(screen.contains("pt_autograd_0/4720"), expect, "{screen}");
+    };
+    check(160, 48, true);
+    check(120, 40, false);
+    check(100, 60, false);
+}
+
+#[test]
 fn a_key_without_effect_says_why() {
     let mut program = Program::new(80, 24);
     for (keys, expect) in [

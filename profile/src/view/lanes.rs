@@ -19,6 +19,9 @@ use crate::view::snapshot::{Lane, Timeline};
 
 /// Lanes shown: more than anyone scrolls through.
 const LANES_SHOWN: usize = 500;
+/// Threads and streams of an overview.
+const THREADS_SHOWN: usize = 6;
+const STREAMS_SHOWN: usize = 3;
 
 /// The lanes of one context, one per metric.
 struct Group {
@@ -113,6 +116,18 @@ pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed: Nanos) ->
     let windows = usize::try_from(elapsed.0.div_ceil(window.0)).unwrap_or(usize::MAX);
     let windows = windows.clamp(timeline.windows().div_ceil(factor), timeline::WINDOWS_MAX);
     Timeline { window, windows, lanes, lanes_left_out }
+}
+
+/// The timeline of the busiest threads and streams alone, those of the hottest process first.
+pub(super) fn busiest(profile: &Profile, selection: &Selection, elapsed: Nanos) -> Timeline {
+    let by_thread = Selection { group_by: GroupBy::Thread, ..*selection };
+    let all = lanes(profile, &by_thread, elapsed);
+    let of = |metric: Metric, most: usize| {
+        let below_process = |lane: &&Lane| lane.kind != FrameKind::Process && lane.metric == metric.name();
+        all.lanes.iter().filter(below_process).take(most).cloned().collect::<Vec<Lane>>()
+    };
+    let shown = [of(Metric::CpuTime, THREADS_SHOWN), of(Metric::GpuTime, STREAMS_SHOWN)].concat();
+    Timeline { lanes: shown, lanes_left_out: 0, ..all }
 }
 
 /// The width of windows so that a bounded number reaches until now, and how many of the profile's windows each joins:

@@ -10,12 +10,12 @@ use super::flame::source_place;
 use super::merged_tree::{LabelId, MergedTree};
 use crate::frame::FrameKind;
 use crate::view::request::Resolution;
-use crate::view::snapshot::{Overview, TableRow};
+use crate::view::snapshot::{Overview, TableRow, Timeline};
 
 /// Rows of each table: as many as the tallest screen shows.
 const ROWS: usize = 50;
 
-/// The tables, as of the last refresh.
+/// The tables, as of the last refresh; the timeline is the caller's.
 pub(super) fn overview(tree: &MergedTree) -> Overview {
     let functions = tree.table(Resolution { rows: ROWS, ..Resolution::default() });
     let mut operators = of_kind(tree, FrameKind::Operator);
@@ -26,7 +26,7 @@ pub(super) fn overview(tree: &MergedTree) -> Overview {
     layers
         .sort_rows_by(|a, b| (b.inclusive, b.exclusive, &a.label).cmp(&(a.inclusive, a.exclusive, &b.label)));
     layers.truncate(ROWS);
-    Overview { conclusions: None, functions, operators, layers }
+    Overview { conclusions: None, functions, operators, layers, timeline: Timeline::default() }
 }
 
 /// The cost of each label of a kind, without nested ones of that kind and with them. A label nested in itself counts

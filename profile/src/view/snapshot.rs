@@ -114,6 +114,8 @@ pub struct Overview {
     pub operators: Vec<TableRow>,
     /// Layers of models, likewise; largest first by the latter.
     pub layers: Vec<TableRow>,
+    /// Time of the busiest threads and streams, those of the hottest process first.
+    pub timeline: Timeline,
 }
 
 /// The values before a mark, as a baseline of those since.

@@ -4,7 +4,7 @@
 //! and repeating a request should cost only what is new in the profile. Does not: read a clock; the header has the
 //! time.
 
-use super::lanes::lanes;
+use super::lanes::{busiest, lanes};
 use super::losses::{losses, stages};
 use super::mark::Mark;
 use super::merged_tree::{MergedTree, RefreshScope};
@@ -16,7 +16,7 @@ use crate::device::processes::add_rows;
 use crate::frame::clean;
 use crate::profile::Profile;
 use crate::view::request::{Request, Resolution, TabRequest};
-use crate::view::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, TabData};
+use crate::view::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Overview, Snapshot, TabData};
 
 /// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,10 @@ impl Viewer {
         let total = |metric| MetricTotal { metric, total: profile.tree.total(metric).sum };
         let extra = match &request.part {
             TabRequest::Flame => TabData::None,
-            TabRequest::Overview => TabData::Overview(overview(tree)),
+            TabRequest::Overview => TabData::Overview(Overview {
+                timeline: busiest(profile, &request.selection, header.elapsed),
+                ..overview(tree)
+            }),
             TabRequest::Callers => TabData::Callers(tree.callers(resolution)),
             TabRequest::Table => TabData::Table(tree.full_table(profile, resolution, since)),
             TabRequest::Timeline | TabRequest::Events | TabRequest::EventRange(..) => {
@@ -394,6 +397,26 @@ mod tests {
                 ("b/2", 1, &[1]),
             ],
         );
+    }
+
+    #[test]
+    fn the_overview_has_the_busiest_threads_and_streams() {
+        let threads: Vec<String> = (1..=8).map(|tid| format!("P a-1 / T t/{tid} 1")).collect();
+        let mut profile = profile(&threads.join("\n"));
+        // The process is node 1; its threads follow.
+        for node in 2..=9 {
+            let value = u64::from(node);
+            profile.timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(0), value);
+        }
+        for metric in [Metric::GpuTime, Metric::OffCpuTime] {
+            profile.timeline.add(NodeId::from_number(2), metric, Nanos(0), 50);
+        }
+        let snapshot = answer(&profile, &Request { part: TabRequest::Overview, ..CPU });
+        let TabData::Overview(overview) = snapshot.extra else { panic!("no overview") };
+        let lanes: Vec<_> =
+            overview.timeline.lanes.iter().map(|lane| (lane.label.as_str(), lane.total)).collect();
+        let expect = [("t/8", 9), ("t/7", 8), ("t/6", 7), ("t/5", 6), ("t/4", 5), ("t/3", 4), ("t/1", 50)];
+        assert_eq!(lanes, expect);
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! smallest screen, and a key must choose a row that is in sight. Does not: draw.
 
 use deepctx_profile::frame::short_labels;
+use deepctx_profile::units::Nanos;
 use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
-use deepctx_profile::view::snapshot::{Overview, TableRow};
+use deepctx_profile::view::snapshot::{Lane, Overview, TableRow, Timeline};
 
 use crate::layout::hot_paths::{HotPath, hot_paths};
+use crate::layout::timeline::TimeSpan;
 use crate::model::Model;
+use crate::state::timeline::length;
 use crate::text;
 
 /// Minimum columns for tables beside the contexts.
@@ -17,6 +20,10 @@ const WIDE: u16 = 120;
 const HEADINGS: usize = 14;
 /// Minimum lines of a screen for all details of the selected row.
 const TALL: usize = 28;
+/// Minimum lines of a screen for lanes, which leave most of it to the contexts.
+const WITH_LANES: usize = 36;
+/// Maximum time in the lanes.
+const LANES_TIME: Nanos = Nanos(60_000_000_000);
 
 /// A selectable row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +43,8 @@ pub(crate) enum OverviewLine<'a> {
     /// A word, and its value for the selected row.
     Detail(&'static str, String),
     Phases(&'a [PhaseRow], Option<StepFigures>),
+    /// A thread or stream, in a part of the time.
+    Lane(&'a Lane, &'a Timeline, TimeSpan),
     Path(HotPath),
     /// Heading of [`OverviewLine::Row`].
     Table(&'static str),
@@ -88,6 +97,7 @@ pub(crate) fn page(model: &Model) -> OverviewPage<'_> {
         page.lines.push((OverviewLine::Title(phases_title(*steps)), None));
         page.lines.push((OverviewLine::Phases(phases, *steps), None));
     }
+    lanes(&mut page, model, &overview.timeline, height);
     let room = height.saturating_sub(page.lines.len() + details);
     contexts(&mut page, model, room);
     let about = about(model, &page, details);
@@ -161,6 +171,20 @@ fn phases_title(steps: Option<StepFigures>) -> String {
         ),
         None => "Phases, share of CPU time (--probe ranges records the steps)".to_owned(),
     }
+}
+
+/// The busiest threads and streams in the last minute, if the screen is large.
+fn lanes<'a>(page: &mut OverviewPage<'a>, model: &Model, timeline: &'a Timeline, height: usize) {
+    let has_room = model.areas().body.width >= WIDE && height >= WITH_LANES;
+    if !has_room || timeline.lanes.is_empty() {
+        return;
+    }
+    let whole = length(timeline);
+    let shown = whole.min(LANES_TIME);
+    let span = TimeSpan { from: whole.saturating_sub(shown), length: shown };
+    let title = format!("Threads and streams, last {}", text::duration(shown));
+    page.lines.push((OverviewLine::Title(title), None));
+    page.lines.extend(timeline.lanes.iter().map(|lane| (OverviewLine::Lane(lane, timeline, span), None)));
 }
 
 /// Details of the selected row: the number of lines is constant, so that nothing jumps.

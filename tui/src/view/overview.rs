@@ -12,6 +12,7 @@ use ratatui::style::Style;
 
 use super::graph::fill;
 use super::pen::Pen;
+use super::timeline::draw_in_span;
 use crate::layout::hot_paths::HotPath;
 use crate::model::Model;
 use crate::page::overview::{OverviewLine, page};
@@ -51,8 +52,10 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
 }
 
 fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect, buffer: &mut Buffer) {
-    if let OverviewLine::Phases(phases, steps) = line {
-        return bar_of_phases(phases, *steps, theme, place, buffer);
+    match line {
+        OverviewLine::Phases(phases, steps) => return bar_of_phases(phases, *steps, theme, place, buffer),
+        OverviewLine::Lane(lane, of, span) => return draw_in_span(lane, of, *span, theme, place, buffer),
+        _ => {}
     }
     let mut pen = Pen::new(buffer, place, 0);
     match line {
@@ -81,7 +84,7 @@ fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect,
             pen.write(&columns, theme.quiet());
         }
         OverviewLine::Row(row, name) => table_row(model, row, name, theme, &mut pen),
-        OverviewLine::Phases(..) => {}
+        OverviewLine::Phases(..) | OverviewLine::Lane(..) => {}
     }
 }
 

@@ -116,6 +116,18 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
     }
 }
 
+/// Draws a lane by itself, in a part of the time.
+pub(super) fn draw_in_span(
+    lane: &Lane,
+    timeline: &Timeline,
+    span: TimeSpan,
+    theme: &Theme,
+    row: Rect,
+    buffer: &mut Buffer,
+) {
+    draw_lane(lane, false, &bars(lane, timeline, span, time_columns(row.width)), theme, row, buffer);
+}
+
 fn draw_lane(lane: &Lane, goes_on: bool, bars: &Bars, theme: &Theme, row: Rect, buffer: &mut Buffer) {
     let names = name_columns(row.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..row }, 0);
