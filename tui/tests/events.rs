@@ -159,6 +159,16 @@ fn dragging_selects_as_keys_do() {
 }
 
 #[test]
+fn a_click_on_the_tables_of_a_selection_moves_nothing() {
+    let mut program = Program::trace(80, 24);
+    program.press("n Space nnnnnnn Space");
+    let before = program.screen();
+    program.click(60, 18).mouse(MouseEventKind::Drag(MouseButton::Left), 50, 18);
+    program.mouse(MouseEventKind::Up(MouseButton::Left), 50, 18);
+    assert_eq!(program.screen(), before);
+}
+
+#[test]
 fn a_selection_has_findings_of_its_own() {
     let mut program = Program::trace(100, 48);
     program.press("n Space nnnnnnn Space");

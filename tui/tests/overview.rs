@@ -168,6 +168,17 @@ fn a_key_writes_the_capture_so_far_or_says_why_not() {
 }
 
 #[test]
+fn a_click_beside_the_contexts_chooses_none() {
+    let mut program = Program::new(120, 40);
+    let before = program.press("1").screen();
+    // A context, and a row of the operators beside it.
+    let is_both = |line: &str| line.contains("82.5%") && line.contains("mm::forward");
+    let row = before.lines().position(is_both).unwrap() as u16;
+    assert_eq!(program.click(100, row).screen(), before);
+    assert_ne!(program.click(10, row).screen(), before);
+}
+
+#[test]
 fn only_a_large_screen_has_lanes() {
     let check = |width: u16, height: u16, expect: bool| {
         let screen = Program::new(width, height).press("1").screen();

@@ -109,7 +109,12 @@ fn moment(model: &Model, column: u16) -> Option<Nanos> {
 }
 
 pub(crate) fn click(model: &mut Model, column: u16, row: u16) {
-    let area = areas(model).lanes;
+    let EventAreas { lanes: area, tables, .. } = areas(model);
+    // The columns of the tables are no moments.
+    if tables.contains((column, row).into()) {
+        model.events.pressed = None;
+        return;
+    }
     if area.contains((column, row).into()) {
         model.events.lane = model.events.scroll + usize::from(row - area.y);
     }

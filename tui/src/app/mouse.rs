@@ -36,7 +36,7 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
     }
     let (x, y) = (column - areas.body.x, usize::from(row - areas.body.y));
     match model.tab {
-        Tab::Overview => overview::click(model, y),
+        Tab::Overview => overview::click(model, x, y),
         Tab::Flame | Tab::Callers => graph::click(model, x, y),
         Tab::Table => table::click(model, x, y),
         Tab::Timeline if events::is_shown(model) => events::click(model, column, row),

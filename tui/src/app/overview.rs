@@ -87,8 +87,9 @@ pub(crate) fn source(model: &Model) -> Option<(SourcePlace, bool)> {
     }
 }
 
-pub(crate) fn click(model: &mut Model, y: usize) {
-    let Some(target) = page(model).target_at(y) else { return };
+pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
+    let width = model.areas().body.width;
+    let Some(target) = page(model).target_at(x, y, width) else { return };
     if model.overview.chosen == target { show(model) } else { model.overview.chosen = target }
 }
 

@@ -16,6 +16,9 @@ use crate::text;
 
 /// Minimum columns for tables beside the contexts.
 const WIDE: u16 = 120;
+/// Columns of the tables beside the contexts, and of the gap before them.
+pub(crate) const BESIDE: u16 = 56;
+const GAP: u16 = 2;
 /// Minimum lines of a screen for headings.
 const HEADINGS: usize = 14;
 /// Minimum lines of a screen for all details of the selected row.
@@ -69,9 +72,16 @@ pub(crate) struct OverviewPage<'a> {
 }
 
 impl OverviewPage<'_> {
-    /// The target at a line.
-    pub(crate) fn target_at(&self, line: usize) -> Option<usize> {
-        self.lines.get(line).and_then(|(_, target)| *target)
+    /// Columns of a line, of `width`: with something beside it, it is shorter.
+    pub(crate) fn columns(&self, line: usize, width: u16) -> u16 {
+        let has_beside = !self.beside.is_empty() && line >= self.beside_from;
+        if has_beside { width.saturating_sub(BESIDE + GAP) } else { width }
+    }
+
+    /// The target at a place on the page, which has `width` columns.
+    pub(crate) fn target_at(&self, x: u16, line: usize, width: u16) -> Option<usize> {
+        let (_, target) = self.lines.get(line).filter(|_| x < self.columns(line, width))?;
+        *target
     }
 }
 

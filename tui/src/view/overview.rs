@@ -15,7 +15,7 @@ use super::pen::Pen;
 use super::timeline::draw_in_span;
 use crate::layout::hot_paths::HotPath;
 use crate::model::Model;
-use crate::page::overview::{OverviewLine, page};
+use crate::page::overview::{BESIDE, OverviewLine, page};
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
 
@@ -23,8 +23,6 @@ use crate::theme::{Emphasis, Theme, letter};
 const SHARE: usize = 7;
 /// Columns of a bar.
 const BAR: usize = 12;
-/// Columns of the tables beside the contexts.
-const BESIDE: u16 = 56;
 /// Columns of a finding's place, if there is room for it.
 const PLACE: usize = 36;
 /// Minimum columns for a finding with its place.
@@ -35,8 +33,7 @@ const WORD: usize = 10;
 pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let page = page(model);
     for (y, (line, target)) in (0..area.height).zip(&page.lines) {
-        let beside = !page.beside.is_empty() && usize::from(y) >= page.beside_from;
-        let width = if beside { area.width.saturating_sub(BESIDE + 2) } else { area.width };
+        let width = page.columns(usize::from(y), area.width);
         let place = Rect { y: area.y + y, height: 1, width, ..area };
         draw_line(model, line, theme, place, buffer);
         if model.interactive && *target == Some(model.overview.chosen) {
