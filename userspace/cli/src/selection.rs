@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn reports_open_on_device_time_unless_a_metric_was_chosen() {
         let mut profile = text::parse("P a-1 / n launch / g gemm 1\nP a-1 / n load 90").unwrap();
-        let (kernel, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+        let (kernel, _) = profile.tree.cells(Metric::CpuTime).find(|(_, cell)| cell.sum == 1).unwrap();
         profile.tree.add(kernel, Metric::GpuTime, 500);
         let check = |metric: Option<Metric>, filter: Option<&str>, elapsed_ns: u64, expect: Metric| {
             let filter = filter.map(|text| Pattern::new(text).unwrap());
