@@ -117,6 +117,22 @@ fn a_finding_of_another_metric_switches_to_it() {
 }
 
 #[test]
+fn a_finding_that_was_left_moves_nothing_later() {
+    let mut program = Program::on_device(120, 40);
+    let screen = program.press("1").screen();
+    let mut findings = screen.lines().filter(|line| line.starts_with(" ▲") || line.starts_with(" ·"));
+    let at = findings.position(|line| line.contains("of gpu-time"));
+    program.press(&"Down ".repeat(at.unwrap()));
+    // Its snapshot is late.
+    let training = program.training.take();
+    program.press("Enter 1 2");
+    program.training = training;
+    program.fetch();
+    assert_eq!(program.model.request().selection.metric, Metric::GpuTime);
+    assert_eq!(program.selected(), "all");
+}
+
+#[test]
 fn escape_clears_search_then_zoom_then_filter() {
     let mut program = Program::new(80, 24);
     program.press("fpython Enter Down Down Enter /sgemm Enter");

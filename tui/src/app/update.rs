@@ -20,6 +20,10 @@ pub fn update(model: &mut Model, message: Message) -> Effects {
     let (request, tab) = (model.request.clone(), model.tab);
     let effects = apply(model, message);
     model.request_tab();
+    if model.tab != Tab::Flame {
+        // The user left before it was found, and must not be moved to it on coming back.
+        model.overview.sought = None;
+    }
     if model.tab != tab {
         model.fold();
         model.search_again();
