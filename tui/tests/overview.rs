@@ -77,6 +77,19 @@ fn a_training_has_its_phases_side_by_side() {
 }
 
 #[test]
+fn spinning_is_a_hatched_phase_after_those_of_a_step() {
+    let screen = findings_of(
+        "P a-1 / y t.py:step:1 / y /v/torch/nn/modules/module.py:Module._call_impl / n f 300000000
+         P a-1 / y t.py:step:2 / y /v/torch/_tensor.py:Tensor.backward / n g 300000000
+         P a-1 / n clone3 / n gomp_team_barrier_wait_end 400000000",
+    )
+    .screen();
+    let bar = screen.lines().find(|line| line.contains("forward 30.0%")).unwrap();
+    let (before, after) = bar.split_once("spinning 40.0%").unwrap();
+    assert!(after.starts_with(" ╱") && before.contains("backward 30.0%") && !before.contains("╱"), "{bar}");
+}
+
+#[test]
 fn enter_on_a_finding_opens_its_place() {
     let mut program = findings_of(
         "P a-1 / n _start / n main / y t.py:f:1 / y t.py:step:30 / n gomp_team_barrier_wait_end 600000000

@@ -211,7 +211,7 @@ fn hatch(labels: &[String], theme: &Theme, place: Rect, buffer: &mut Buffer) {
 }
 
 /// Hatches the free area within a box: it differs from boxes of work, whatever the colours.
-fn hatch_free(place: Rect, buffer: &mut Buffer) {
+pub(super) fn hatch_free(place: Rect, buffer: &mut Buffer) {
     let free = |buffer: &Buffer, x: u16| {
         !(place.x..place.right()).contains(&x)
             || buffer.cell((x, place.y)).is_some_and(|cell| [" ", LINE, HATCH].contains(&cell.symbol()))

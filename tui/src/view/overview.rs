@@ -3,6 +3,7 @@
 //! Owns: the columns of the page. Because: shares must line up to be compared. Does not: choose the lines; see
 //! [`crate::page::overview`].
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::conclusions::{FindingRow, PhaseRow, Severity, StepFigures};
 use deepctx_profile::view::snapshot::{FrameKind, TableRow};
@@ -10,7 +11,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::graph::fill;
+use super::graph::{fill, hatch_free};
 use super::pen::Pen;
 use super::timeline::draw_in_span;
 use crate::layout::hot_paths::HotPath;
@@ -142,7 +143,11 @@ fn bar_of_phases(
         };
         let style = theme.frame(FrameKind::Layer, phase.name, Emphasis::None, false);
         let label = format!("{} {figure}", phase.name);
-        fill(&label, "", style, theme, Rect { x: from, width: to - from, ..place }, buffer);
+        let area = Rect { x: from, width: to - from, ..place };
+        fill(&label, "", style, theme, area, buffer);
+        if phase.name == Phase::Spinning.name() {
+            hatch_free(area, buffer);
+        }
     }
 }
 
