@@ -425,7 +425,8 @@ mod tests {
         assert_eq!((written.len(), &written[0].meta.kept), (1, &None));
         assert_eq!(written[0].tree.total(Metric::Samples).count, 31);
         assert_eq!(written[0].ledger.stage(Stage::Decode).received, 30);
-        let said = "live.dctx: the whole 30.0 s with 31 samples, asked for by a key, at the end of the recording";
+        let said =
+            "live.dctx: the whole 30.0 s with 31 samples, asked for by a key, at the end of the recording";
         assert_eq!((end.notices, end.error), (vec![said.to_owned()], None));
     }
 

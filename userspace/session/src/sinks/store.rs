@@ -124,7 +124,10 @@ impl StoreSink {
 
     fn count_unmerged(&mut self, files: usize) {
         if files / UNMERGED_STEP > self.unmerged / UNMERGED_STEP {
-            tracing::warn!(files, "files of the profile are not merged: it is written less often from now on");
+            tracing::warn!(
+                files,
+                "files of the profile are not merged: it is written less often from now on"
+            );
         }
         self.unmerged = files;
     }
