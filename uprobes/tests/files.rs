@@ -203,6 +203,24 @@ fn a_library_that_is_no_elf_file_says_so() {
 }
 
 #[test]
+fn a_file_of_an_ended_process_is_searched_for_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int cuLaunchKernel(void *f) { return f != 0; }";
+    let Some(path) = compile(folder.path(), "libcuda.so.1", source, &[]) else { return };
+    let living = Library::of_file(&path).unwrap();
+    let ended = Library { pid: u32::MAX, ..living.clone() };
+    let mut planner = Planner::new(Vec::new(), Layers::Lowest, KERNEL);
+    let id = planner.add_libraries(vec![ended.clone()])[0];
+    let planned = planner.get(id).unwrap();
+    assert!(planned.sites.is_empty() && planned.version.is_none());
+    planner.shelve(id);
+    assert!(planner.add_libraries(vec![ended]).is_empty(), "not again through that process");
+    let ids = planner.add_libraries(vec![living]);
+    let planned = planner.get(*ids.first().expect("it is searched")).unwrap();
+    assert!(planned.version.is_some() && planned.sites.len() == 1, "{planned:?}");
+}
+
+#[test]
 fn a_file_that_was_deleted_is_reached_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("sleeper");

@@ -372,6 +372,26 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
     }
 }
 
+/// Like [`open`], but never another file than the one that the line of the mapping states. Because: a process may map
+/// another file at the same addresses at any moment, and what is known of that line is then used for other processes.
+///
+/// # Errors
+/// As of [`open`]; [`NoSymbol::ModuleMissing`] if another file is there by now.
+pub fn open_as_listed(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
+    let file = open(pid, mapping)?;
+    let facts = file.metadata().map_err(|error| NoSymbol::from_io(&error))?;
+    let device = DeviceNumber { major: major(facts.dev()), minor: minor(facts.dev()) };
+    let is_listed = device == mapping.device && facts.ino() == mapping.inode;
+    if is_listed || has_own_numbers(&file) { Ok(file) } else { Err(NoSymbol::ModuleMissing) }
+}
+
+/// Whether the file system may state other numbers for a file than for its mappings.
+fn has_own_numbers(file: &File) -> bool {
+    // include/uapi/linux/magic.h: overlayfs, btrfs, bcachefs, Ceph; and aufs.
+    const SYSTEMS: [i64; 5] = [0x794c_7630, 0x9123_683e, 0xca45_1a4e, 0x00c3_6400, 0x6175_6673];
+    rustix::fs::fstatfs(file).is_ok_and(|system| SYSTEMS.contains(&system.f_type))
+}
+
 /// Whether the path of a mapping leads to another file by now. Some file systems (btrfs, overlayfs) state another
 /// device for a file than for its mappings: then nothing is known.
 fn leads_elsewhere(file: &File, mapping: &Mapping) -> bool {

@@ -157,6 +157,23 @@ fn a_path_that_leads_to_another_file_is_not_opened() {
 }
 
 #[test]
+fn a_listed_file_is_never_another_one() {
+    // A file system that states the same numbers for a file and its mappings.
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let facts = file.as_file().metadata().unwrap();
+    let check = |major: u32, inode: u64, expect: Result<(), NoSymbol>| {
+        let device = format!("{major:x}:{:x}", minor(facts.dev()));
+        let line = format!("1000-2000 r-xp 00000000 {device} {inode} {}\n", file.path().display());
+        let maps = parse(line.as_bytes(), LineFilter::All);
+        assert_eq!(open_as_listed(std::process::id(), &maps.mappings[0]).map(drop), expect, "{line}");
+    };
+    let own = major(facts.dev());
+    check(own, facts.ino(), Ok(()));
+    check(own, facts.ino() + 1, Err(NoSymbol::ModuleMissing));
+    check(own + 1, facts.ino(), Err(NoSymbol::ModuleMissing));
+}
+
+#[test]
 fn a_process_that_never_existed_is_gone() {
     assert_eq!(read(u32::MAX, LineFilter::All).unwrap_err().reason, NoSymbol::ProcessGone);
 }

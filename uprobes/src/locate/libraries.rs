@@ -79,9 +79,9 @@ impl Library {
     /// Opens exactly that file.
     ///
     /// # Errors
-    /// A reason of the file system.
+    /// A reason of the file system; [`NoSymbol::ModuleMissing`] if the process maps another file there by now.
     pub fn open(&self) -> Result<File, NoSymbol> {
-        maps::open(self.pid, &self.mapping)
+        maps::open_as_listed(self.pid, &self.mapping)
     }
 
     /// A path for other processes to exactly that file, valid while this process lives: below its root, since
@@ -90,12 +90,15 @@ impl Library {
         let path = self.mapping.path();
         let below_root = Path::new("/proc").join(self.pid.to_string()).join("root");
         let below_root = below_root.join(path.strip_prefix("/").unwrap_or(path));
-        // The device is not compared: overlay and copy-on-write file systems show another one in the maps.
-        let is_same =
-            |path: &Path| fs::metadata(path).is_ok_and(|m| m.is_file() && m.ino() == self.mapping.inode);
+        // The device is not compared: overlay and copy-on-write file systems show another one in the maps. Opened in a
+        // way that waits for no user's file server: the path is one of the process.
+        let is_same = |pid| {
+            let is_it = |file: File| file.metadata().is_ok_and(|m| m.ino() == self.mapping.inode);
+            maps::open_below_root(pid, path).is_ok_and(is_it)
+        };
         match self.mapping.backing {
-            Backing::File if is_same(path) && same_root(self.pid) => path.to_owned(),
-            Backing::File if is_same(&below_root) => below_root,
+            Backing::File if same_root(self.pid) && is_same(std::process::id()) => path.to_owned(),
+            Backing::File if is_same(self.pid) => below_root,
             _ => maps::map_files_path(self.pid, &self.mapping),
         }
     }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 
+use deepctx_address_space::{FileVersion, NoSymbol};
 use deepctx_events::Family;
 
 use super::PlanId;
@@ -50,6 +51,8 @@ pub struct PlannedFile {
     pub id: PlanId,
     /// The file, as mapped by its first user.
     pub library: Library,
+    /// The file that was searched: the process may map another one there later. `None` if it could not be opened.
+    pub version: Option<FileVersion>,
     /// What it is to the plan.
     pub contents: Contents,
     /// The processes that have it mapped, ascending.
@@ -89,9 +92,10 @@ impl Search {
         }
     }
 
-    /// The plan for a file; `None` if nothing is searched for in it.
-    pub(super) fn plan(&self, library: Library) -> Option<PlannedFile> {
-        let file = library.open().map_err(NoProbe::File);
+    /// The plan for a file that was opened; `None` if nothing is searched for in it.
+    pub(super) fn plan(&self, library: Library, file: Result<File, NoSymbol>) -> Option<PlannedFile> {
+        let version = file.as_ref().ok().and_then(|file| FileVersion::of(file).ok());
+        let file = file.map_err(NoProbe::File);
         let image = file.as_ref().map_err(|because| *because);
         let image = image.and_then(|file| Image::parse(file).map_err(NoProbe::File));
         let image = image.as_ref().map_err(|because| *because);
@@ -121,6 +125,7 @@ impl Search {
             id: PlanId::default(),
             pids: vec![library.pid],
             library,
+            version,
             contents,
             sites: probes.sites,
             missing: probes.missing,

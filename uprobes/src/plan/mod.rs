@@ -20,6 +20,8 @@ pub use request::{NotRecorded, ProbeRequest, missing};
 /// Maximum files remembered as having nothing to probe: eight thousand processes with a few dozen files of their own
 /// each. The least recently seen ones are dropped first, and searched again if they come back.
 pub const FILES_MAX: usize = 1 << 18;
+/// Maximum files remembered as impossible to open through a process.
+const UNOPENED_MAX: usize = 1 << 12;
 
 /// Number of a planned file. Numbers of removed files are not reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +34,9 @@ pub struct Planner {
     /// Files that are in `planned`.
     known: FxHashMap<FileKey, PlanId>,
     empty: EmptyFiles,
+    /// Files that could not be opened through this process, which had ended or maps another file by now. Through
+    /// another process they may be.
+    unopened: FxHashSet<(FileKey, u32)>,
     /// By ascending number.
     planned: Vec<PlannedFile>,
     ids: u64,
@@ -79,6 +84,7 @@ impl Planner {
             search: Search { user, layers, accelerators: true, request, kernel },
             known: FxHashMap::default(),
             empty: EmptyFiles::default(),
+            unopened: FxHashSet::default(),
             planned: Vec::new(),
             ids: 0,
         }
@@ -116,12 +122,16 @@ impl Planner {
                 }
                 continue;
             }
-            if self.empty.contains(&key) {
+            if self.empty.contains(&key) || self.is_unopened(&key, library.pid) {
                 continue;
             }
+            let file = library.open();
             // Marked before it is parsed: if that panics and a caller continues, it is not parsed again.
-            self.empty.insert(key.clone());
-            if let Some(planned) = self.search.plan(library) {
+            match &file {
+                Ok(_) => self.empty.insert(key.clone()),
+                Err(_) => self.note_unopened(key.clone(), library.pid),
+            }
+            if let Some(planned) = self.search.plan(library, file) {
                 self.empty.remove(&key);
                 self.ids += 1;
                 let id = PlanId(self.ids);
@@ -148,11 +158,25 @@ impl Planner {
         Some(planned)
     }
 
-    /// Treats a file as having nothing to probe, until it is retried.
+    /// Treats a file as having nothing to probe, until it is retried; one that could not be opened, only as the process
+    /// maps it through which that was tried.
     pub fn shelve(&mut self, id: PlanId) {
-        if let Some(planned) = self.remove(id) {
-            self.empty.insert(planned.library.key());
+        let Some(planned) = self.remove(id) else { return };
+        match planned.version {
+            Some(_) => self.empty.insert(planned.library.key()),
+            None => self.note_unopened(planned.library.key(), planned.library.pid),
         }
+    }
+
+    fn is_unopened(&self, key: &FileKey, pid: u32) -> bool {
+        !self.unopened.is_empty() && self.unopened.contains(&(key.clone(), pid))
+    }
+
+    fn note_unopened(&mut self, key: FileKey, pid: u32) {
+        if self.unopened.len() >= UNOPENED_MAX {
+            self.unopened.clear();
+        }
+        self.unopened.insert((key, pid));
     }
 
     /// Forgets that a file has nothing to probe.
@@ -171,7 +195,7 @@ impl Planner {
         let alone = Search { user: Vec::new(), layers, accelerators, request, kernel };
         let of_torch = |planned: &&PlannedFile| planned.contents == Contents::Library(Family::Torch);
         let plan = |planned: &PlannedFile| {
-            let more = alone.plan(planned.library.clone())?;
+            let more = alone.plan(planned.library.clone(), planned.library.open())?;
             Some(PlannedFile { id: planned.id, pids: planned.pids.clone(), ..more })
         };
         self.planned.iter().filter(of_torch).filter_map(plan).collect()

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use deepctx_uprobes::{Library, PlanId};
+use deepctx_uprobes::{PlanId, PlannedFile};
 
 use crate::overlayfs::BackingFile;
 
@@ -41,33 +41,35 @@ impl ProbedFiles {
     /// its probes already.
     ///
     /// # Errors
-    /// It cannot be opened.
-    pub(super) fn add(
-        &mut self,
-        plan: PlanId,
-        library: &Library,
-    ) -> Result<Option<(FileId, PathBuf)>, String> {
+    /// It cannot be opened, or is not the file that was searched: a probe of one file, put into another, would break
+    /// an instruction there.
+    pub(super) fn add(&mut self, planned: &PlannedFile) -> Result<Option<(FileId, PathBuf)>, String> {
+        let PlannedFile { id: plan, library, .. } = planned;
         let file = library.open().map_err(|reason| reason.sentence().to_owned())?;
         let metadata = file.metadata().map_err(|error| error.to_string())?;
         let backing = BackingFile::of(&file, &metadata);
         let key = (metadata.dev(), metadata.ino());
+        if searched(planned) != Some(key) {
+            return Err("its process has mapped another file there since it was searched".to_owned());
+        }
         let is_same = |known: &&mut ProbedFile| known.key == key || backing.is_shared_with(&known.backing);
         if let Some(known) = self.files.values_mut().find(is_same) {
             let path = library.mapping.path().display();
             tracing::debug!(%path, "its probes are there: another path leads to the same file");
-            known.plans.push(plan);
+            known.plans.push(*plan);
             return Ok(None);
         }
         self.ids += 1;
         let (id, path) = (FileId(self.ids), path_of(&file));
-        self.files.insert(id, ProbedFile { file, key, backing, plans: vec![plan] });
+        self.files.insert(id, ProbedFile { file, key, backing, plans: vec![*plan] });
         Ok(Some((id, path)))
     }
 
-    /// The file with the probes of this plan, and a path that stays valid.
-    pub(super) fn of_plan(&self, plan: PlanId) -> Option<(FileId, PathBuf)> {
-        let (id, probed) = self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&plan))?;
-        Some((*id, path_of(&probed.file)))
+    /// The file with the probes of this plan, and a path that stays valid; `None` if another one was searched.
+    pub(super) fn of_plan(&self, planned: &PlannedFile) -> Option<(FileId, PathBuf)> {
+        let (id, probed) =
+            self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&planned.id))?;
+        (searched(planned) == Some(probed.key)).then(|| (*id, path_of(&probed.file)))
     }
 
     /// The plan whose probes a file has.
@@ -93,6 +95,11 @@ impl ProbedFiles {
     }
 }
 
+/// Device and inode of the file that was searched.
+fn searched(planned: &PlannedFile) -> Option<(u64, u64)> {
+    planned.version.map(|version| (version.device, version.inode))
+}
+
 /// A path of an open file that stays valid whatever becomes of its own.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -100,12 +107,12 @@ fn path_of(file: &File) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_uprobes::{Kernel, Layers, Planner, UserRow};
+    use deepctx_uprobes::{Kernel, Layers, Library, Planner, UserRow};
 
     use super::*;
 
     /// Plans of a file by its own path and by that of a hard link, and of another file.
-    fn plans(folder: &std::path::Path) -> Vec<(PlanId, Library)> {
+    fn plans(folder: &std::path::Path) -> Vec<PlannedFile> {
         let own = std::env::current_exe().unwrap();
         let paths = ["one", "two", "other"].map(|name| folder.join(name));
         std::fs::copy(&own, &paths[0]).unwrap();
@@ -114,27 +121,42 @@ mod tests {
         let rows = paths.iter().map(|path| format!("[[probe]]\nlibrary = {path:?}\nsymbol = \"main\"\n"));
         let rows: Vec<UserRow> = deepctx_uprobes::catalogue::user::parse(&rows.collect::<String>()).unwrap();
         let mut planner = Planner::new(rows, Layers::Lowest, Kernel { version: (6, 12) });
-        let ids = planner.add_libraries(paths.iter().map(|path| Library::of_file(path).unwrap()).collect());
-        ids.iter().map(|id| (*id, planner.get(*id).unwrap().library.clone())).collect()
+        planner.add_libraries(paths.iter().map(|path| Library::of_file(path).unwrap()).collect());
+        planner.planned().to_vec()
+    }
+
+    #[test]
+    fn a_file_that_was_not_searched_gets_no_probes() {
+        let folder = tempfile::tempdir().unwrap();
+        let plans = plans(folder.path());
+        let [one, _, other] = &plans[..] else { panic!("{plans:?}") };
+        let mut files = ProbedFiles::default();
+        for version in [other.version, None] {
+            let swapped = PlannedFile { version, ..one.clone() };
+            assert!(files.add(&swapped).unwrap_err().contains("another file"));
+        }
+        assert!(files.add(one).unwrap().is_some());
+        assert!(files.of_plan(one).is_some());
+        assert_eq!(files.of_plan(&PlannedFile { version: other.version, ..one.clone() }), None);
     }
 
     #[test]
     fn probes_stay_while_any_path_leads_to_their_file() {
         let folder = tempfile::tempdir().unwrap();
         let plans = plans(folder.path());
-        let [(one, file), (two, link), (other, second)] = &plans[..] else { panic!("{plans:?}") };
+        let [one, two, other] = &plans[..] else { panic!("{plans:?}") };
         let mut files = ProbedFiles::default();
-        let (id, path) = files.add(*one, file).unwrap().unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().ino(), file.mapping.inode);
-        assert_eq!(files.add(*two, link).unwrap(), None);
-        let (second, _) = files.add(*other, second).unwrap().unwrap();
-        assert_eq!(files.of_plan(*two), None, "its probes are of the first plan");
-        assert_eq!(files.plan_of(id), Some(*one));
-        assert_eq!(files.remove_plan(*one), None, "another path leads to it");
-        assert_eq!(files.of_plan(*two), Some((id, path)));
-        assert_eq!(files.remove_plan(*two), Some(id));
-        assert_eq!(files.remove_plan(*two), None);
+        let (id, path) = files.add(one).unwrap().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), one.library.mapping.inode);
+        assert_eq!(files.add(two).unwrap(), None);
+        let (second, _) = files.add(other).unwrap().unwrap();
+        assert_eq!(files.of_plan(two), None, "its probes are of the first plan");
+        assert_eq!(files.plan_of(id), Some(one.id));
+        assert_eq!(files.remove_plan(one.id), None, "another path leads to it");
+        assert_eq!(files.of_plan(two), Some((id, path)));
+        assert_eq!(files.remove_plan(two.id), Some(id));
+        assert_eq!(files.remove_plan(two.id), None);
         assert_eq!(files.plan_of(id), None);
-        assert_eq!(files.remove_plan(*other), Some(second));
+        assert_eq!(files.remove_plan(other.id), Some(second));
     }
 }

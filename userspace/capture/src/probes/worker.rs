@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -419,7 +418,7 @@ impl ProbeWorker {
         let operators = names.join(",");
         for planned in self.planner.request_tensors(names) {
             self.report_missing(&planned);
-            if let Some((file, path)) = self.files.of_plan(planned.id) {
+            if let Some((file, path)) = self.files.of_plan(&planned) {
                 self.attach_calls(&planned, file, &path);
             }
         }
@@ -446,10 +445,16 @@ impl ProbeWorker {
         if planned.sites.is_empty() && planned.collector.is_none() && !more || !self.load() {
             return;
         }
-        let (file, path) = match self.files.add(planned.id, &planned.library) {
+        let (file, path) = match self.files.add(planned) {
             Ok(Some(added)) => added,
             Ok(None) => return,
-            Err(because) => return self.notice(format!("{}: no probes: {because}", path_of(planned))),
+            Err(because) => {
+                // Another process that maps the file may give access to it.
+                if let Some(planned) = self.planner.get_mut(planned.id) {
+                    planned.version = None;
+                }
+                return self.notice(format!("{}: no probes: {because}", path_of(planned)));
+            }
         };
         let began_ns = monotonic_ns();
         let before = self.counters;
@@ -598,8 +603,7 @@ impl ProbeWorker {
 
 /// The user charged for the probes of a file: its owner if that is root, otherwise the user who mapped it first.
 fn account_of(planned: &PlannedFile) -> u32 {
-    let owner = || Some(planned.library.open().ok()?.metadata().ok()?.uid());
-    if owner() == Some(ROOT) {
+    if planned.version.is_some_and(|version| version.owner == ROOT) {
         return ROOT;
     }
     accountable_user(planned.library.pid).unwrap_or(GONE_USER)
