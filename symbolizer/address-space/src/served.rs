@@ -19,10 +19,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, readlinkat, statat,
-    statx,
-};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxFlags, openat, readlinkat, statat, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
@@ -41,6 +38,9 @@ pub(crate) enum PathScope {
 
 /// Most symbolic links followed, as the kernel does.
 const LINKS_MAX: usize = 40;
+/// Most names resolved for a path, with those in links; each may take a descriptor. A user's links can lead through
+/// 80 000 folders.
+const NAMES_MAX: usize = 256;
 /// Finds a file without any effect on it.
 const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
@@ -93,7 +93,7 @@ pub(crate) fn open_link(link: &Path) -> Result<File, NoSymbol> {
 /// # Errors
 /// As of [`open_link`].
 pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
-    open_found(&find(begin(pid, "root")?, path, PathScope::Root)?)
+    open_found(&walk(begin(pid, "root")?, path, PathScope::Root)?)
 }
 
 /// Metadata of the file that a link of `/proc` leads to.
@@ -111,7 +111,7 @@ pub(crate) fn metadata_of_link(link: &Path) -> Result<Metadata, NoSymbol> {
 /// # Errors
 /// [`NoSymbol::UserFile`], or a reason of the file system.
 pub(crate) fn open_folder(pid: u32, link: &str, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
-    list_found(&find(begin(pid, link)?, path, scope)?)
+    list_found(&walk(begin(pid, link)?, path, scope)?)
 }
 
 /// Opens a subfolder of an open folder. Links are not followed.
@@ -148,18 +148,8 @@ fn begin(pid: u32, link: &str) -> Result<OwnedFd, NoSymbol> {
     openat(CWD, format!("/proc/{pid}/{link}"), FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason)
 }
 
-fn find(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
-    if any() {
-        return walk(start, path, scope);
-    }
-    let flags = match scope {
-        PathScope::Root => ResolveFlags::IN_ROOT,
-        PathScope::Beneath => ResolveFlags::BENEATH,
-    };
-    openat2(&start, path, FIND, Mode::empty(), flags).map_err(reason)
-}
-
-/// Resolves a path one folder at a time, so that each is checked before a server could be asked.
+/// Resolves a path one folder at a time, so that each is checked before a server could be asked. Also when there is no
+/// server: one may be mounted while the kernel resolves a long path.
 fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
     check(&start)?;
     let leads_out = |path: &Path| scope == PathScope::Beneath && path.is_absolute();
@@ -169,8 +159,12 @@ fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymb
     // The folders from the start to the current one.
     let mut at = vec![start];
     let mut left: VecDeque<OsString> = names(path);
-    let mut links = 0;
+    let (mut links, mut resolved) = (0, 0);
     while let Some(name) = left.pop_front() {
+        resolved += 1;
+        if resolved > NAMES_MAX {
+            return Err(NoSymbol::ModuleUnreadable);
+        }
         if name == ".." {
             if at.len() == 1 && scope == PathScope::Beneath {
                 return Err(NoSymbol::ModuleMissing);
@@ -246,7 +240,18 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::fs::symlink;
 
+    use rustix::fs::{ResolveFlags, openat2};
+
     use super::*;
+
+    /// As the kernel resolves a path.
+    fn found_at_once(start: &OwnedFd, path: &str, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
+        let flags = match scope {
+            PathScope::Root => ResolveFlags::IN_ROOT,
+            PathScope::Beneath => ResolveFlags::BENEATH,
+        };
+        openat2(start, path, FIND, Mode::empty(), flags).map_err(reason)
+    }
 
     /// The content of the file at a path, resolved one folder at a time and at once, with the same result.
     fn walked(start: &Path, path: &str, scope: PathScope) -> Result<String, NoSymbol> {
@@ -257,10 +262,8 @@ mod tests {
             Ok(text)
         };
         let by_folders = walk(start()?, Path::new(path), scope).and_then(read);
-        if !any() {
-            let at_once = find(start()?, Path::new(path), scope).and_then(read);
-            assert_eq!(by_folders.is_ok(), at_once.is_ok(), "{path} {scope:?}");
-        }
+        let at_once = found_at_once(&start()?, path, scope).and_then(read);
+        assert_eq!(by_folders.is_ok(), at_once.is_ok(), "{path} {scope:?}");
         by_folders
     }
 
@@ -288,6 +291,23 @@ mod tests {
         }
         for path in ["/a/b/file", "../root/a/b/file", "absolute/file", "out", "a/../../root/a/b/file"] {
             assert!(walked(&root, path, PathScope::Beneath).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_of_endless_folders_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/".repeat(NAMES_MAX));
+        std::fs::create_dir_all(&deep).unwrap();
+        let walked = |path: &str| {
+            let start = openat(CWD, folder.path(), FIND | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            walk(start, Path::new(path), PathScope::Root).map(drop)
+        };
+        assert_eq!(walked(&"a/".repeat(NAMES_MAX)), Ok(()));
+        // Through links, names are counted as often as they are passed.
+        symlink(format!("/{}", "a/".repeat(NAMES_MAX)), folder.path().join("link")).unwrap();
+        for path in ["link".to_owned(), "a/../".repeat(NAMES_MAX)] {
+            assert_eq!(walked(&path), Err(NoSymbol::ModuleUnreadable), "{path}");
         }
     }
 
