@@ -242,7 +242,7 @@ fn options_that_change_what_is_shown_are_noted() {
     // An import stores no options.
     assert!(compare(&with(&[]), &after, &CPU).options.is_empty());
     let mut markdown = Vec::new();
-    let hostile = compare(&before, &with(&[("probe", "`x`|<b>")]), &CPU).changes(3);
+    let hostile = compare(&before, &with(&[("probe", "`x`|\u{202e}<b>\u{7}")]), &CPU).changes(3);
     crate::render::markdown::write_comparison(&hostile, &mut markdown).unwrap();
     let markdown = String::from_utf8(markdown).unwrap();
     assert!(markdown.contains(r"\`x\`\|\<b\>"), "{markdown}");

@@ -5,6 +5,8 @@
 
 use std::io::{self, Write};
 
+use deepctx_profile::frame::is_printable;
+
 use crate::diff::Changes;
 
 /// Writes the functions that changed by more than noise, as a table in GitHub's Markdown.
@@ -46,13 +48,14 @@ pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()
 fn plain(text: &str) -> String {
     let escaped = |c: char| {
         let sign = c.is_ascii_punctuation() && !"-,.:%".contains(c);
-        sign.then_some('\\').into_iter().chain(Some(c).filter(|c| !c.is_control()))
+        sign.then_some('\\').into_iter().chain(Some(c).filter(|c| is_printable(*c)))
     };
     text.chars().flat_map(escaped).collect()
 }
 
 /// A name as code within a cell, escaped so that it ends neither.
 fn code(name: &str) -> String {
-    let cleaned: String = name.chars().map(|c| if c.is_control() || c == '`' { '\'' } else { c }).collect();
+    let cleaned: String =
+        name.chars().map(|c| if is_printable(c) && c != '`' { c } else { '\'' }).collect();
     format!("`{}`", cleaned.replace('|', "\\|"))
 }

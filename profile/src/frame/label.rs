@@ -213,6 +213,11 @@ pub fn clean(text: &str) -> String {
     out
 }
 
+/// Whether a character of a foreign text may be printed: neither a control character nor one that reorders text.
+pub fn is_printable(c: char) -> bool {
+    !c.is_control() && !is_reordering(c)
+}
+
 /// Whether a character can reorder or break the line that it is printed in: `Bidi_Control` of Unicode (UAX #9), and its
 /// line and paragraph separators.
 fn is_reordering(c: char) -> bool {
@@ -227,8 +232,8 @@ fn push_clean(out: &mut String, part: &str) {
     }
     out.extend(part.chars().map(|c| match c {
         ';' => ':',
-        c if c.is_control() || is_reordering(c) => '?',
-        c => c,
+        c if is_printable(c) => c,
+        _ => '?',
     }));
 }
 

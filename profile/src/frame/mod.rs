@@ -10,7 +10,7 @@ mod worker;
 
 use std::num::NonZeroU32;
 
-pub use label::clean;
+pub use label::{clean, is_printable};
 pub use short::{layer_within, short_labels};
 pub use spinning::is_spinning;
 pub use worker::WorkerKind;

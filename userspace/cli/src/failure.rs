@@ -9,6 +9,7 @@ use std::io;
 use std::process::ExitCode;
 
 use deepctx_capture::doctor;
+use deepctx_profile::frame::is_printable;
 use deepctx_storage::OpenError;
 use deepctx_storage::store::StoreError;
 
@@ -107,9 +108,10 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Removes control characters: names come from other processes and files, and must not control the terminal.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+/// A foreign text, or one with foreign names, as one line: names come from other processes and files, and must neither
+/// control the terminal nor reorder what it shows.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if is_printable(c) { c } else { ' ' }).collect()
 }
 
 /// Converts an error of the store to a message.
@@ -147,6 +149,8 @@ mod tests {
             failure.to_string(),
             "error: run.dctx: expected a profile, found  [31mtext\nhint: record one first"
         );
+        let failure = Failure::new("pay\u{202e}gpj.exe\u{2066}: not found");
+        assert_eq!(failure.to_string(), "error: pay gpj.exe : not found");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use deepctx_uprobes::{Contents, Library, PlannedFile, Planner, Site};
 use serde_json::{Value, json};
 
 use super::capture_args::TargetArgs;
-use super::failure::{Completion, Failure};
+use super::failure::{Completion, Failure, one_line};
 use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
 use super::{output, target};
@@ -115,7 +115,7 @@ fn heading(planned: &PlannedFile, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "{}  ({what}; pid {}{more}; {} probes, {} missing)",
-        printable(&planned.library.mapping.path().to_string_lossy()),
+        one_line(&planned.library.mapping.path().to_string_lossy()),
         pids.join(", "),
         planned.sites.len(),
         planned.missing.len(),
@@ -129,7 +129,7 @@ fn table(sites: &[Site], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
             let returns = if site.row.returns.is_needed() { site.row.returns.name() } else { "-" };
             [
                 site.row.event.to_string(),
-                printable(&names(site)),
+                one_line(&names(site)),
                 format!("{:#x}", site.offset.0),
                 site.point.to_string(),
                 returns.to_owned(),
@@ -172,7 +172,7 @@ fn names(site: &Site) -> String {
 fn by_reason(planned: &PlannedFile) -> BTreeMap<String, Vec<String>> {
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for missing in &planned.missing {
-        reasons.entry(missing.because.to_string()).or_default().push(printable(&missing.symbol));
+        reasons.entry(missing.because.to_string()).or_default().push(one_line(&missing.symbol));
     }
     reasons
 }
@@ -191,11 +191,6 @@ fn wrapped(words: &[String], out: &mut dyn Write) -> io::Result<()> {
         line.push_str(word);
     }
     writeln!(out, "    {line}")
-}
-
-/// Removes control characters: paths and symbols come from targets, and must not control the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn json_of(planner: &Planner, seen: ScanTotals, out: &mut dyn Write) -> io::Result<()> {

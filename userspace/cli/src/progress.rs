@@ -11,6 +11,7 @@ use deepctx_profile::units::{Bytes, Nanos};
 
 use super::ascii;
 use super::duration::clock;
+use super::failure::one_line;
 use deepctx_session::Status;
 
 /// Interval between lines when standard error is not a terminal.
@@ -119,8 +120,8 @@ impl Progress {
     /// Prints a separate line.
     pub(crate) fn say(&mut self, text: &str) {
         self.clear();
-        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _ = writeln!(io::stderr().lock(), "{}", ascii::shown(&clean, &io::stderr()));
+        let line = one_line(text);
+        let _ = writeln!(io::stderr().lock(), "{}", ascii::shown(&line, &io::stderr()));
     }
 
     /// Clears the line.

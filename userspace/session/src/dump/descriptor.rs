@@ -5,11 +5,13 @@
 
 use std::fs;
 
+use super::frame::clean;
+
 /// The open file of a descriptor: a path, or `pipe:[123]`, `socket:[4711]`, `anon_inode:[eventfd]`. `None`: it cannot
 /// be read, or was closed meanwhile.
 pub(super) fn opened(pid: u32, descriptor: i32) -> Option<String> {
     let link = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
-    Some(link.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    Some(clean(&link.to_string_lossy()))
 }
 
 #[cfg(test)]

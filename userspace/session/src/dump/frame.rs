@@ -4,7 +4,7 @@
 //! name anything.
 
 use deepctx_capture::FrameSource;
-use deepctx_profile::frame::{Frame, FrameKind, Line, Origin, Role};
+use deepctx_profile::frame::{Frame, FrameKind, Line, Origin, Role, is_printable};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
 use serde::Serialize;
@@ -98,7 +98,7 @@ fn source(frame: &Frame) -> Option<FrameSource> {
     }
 }
 
-/// Names come from other processes: control characters in them must not reach a terminal.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// Names come from other processes: they must neither control a terminal nor reorder what it shows.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().map(|c| if is_printable(c) { c } else { '?' }).collect()
 }

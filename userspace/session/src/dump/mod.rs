@@ -28,6 +28,7 @@ pub use frame::{DumpedFrame, FrameRole};
 pub use wait::{FutexUse, Wait};
 
 use crate::resolver::Resolver;
+use frame::clean;
 
 /// Version of the JSON form: incremented when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -227,10 +228,9 @@ fn of_process(process: &ProcessStacks, threads: Vec<DumpedThread>) -> DumpedProc
         VanishedPart::Process => (true, 0),
         VanishedPart::Threads(count) => (false, count),
     };
-    let name = process.name.clone();
     DumpedProcess {
         pid: process.pid,
-        name,
+        name: clean(&process.name),
         rank: None,
         is_main_of_rank: false,
         ended,
@@ -257,7 +257,7 @@ fn dumped(
     frames.retain(|frame| frame.source.is_none_or(|source| asked.contains(&source)));
     DumpedThread {
         tid: thread.tid,
-        name: thread_name(&thread.comm),
+        name: clean(&thread_name(&thread.comm)),
         state,
         off_cpu_ns: read.off_cpu_ns.filter(|_| state != State::Running),
         system_call: call.map(|name| name.map_or_else(|| thread.system_call.to_string(), str::to_owned)),
@@ -271,8 +271,22 @@ fn dumped(
 #[cfg(test)]
 mod tests {
     use deepctx_common::Plain as _;
+    use deepctx_symbolizer::maps::Maps;
 
     use super::*;
+
+    #[test]
+    fn names_of_programs_do_not_control_the_terminal() {
+        let name = "\u{1b}]0;x\u{7}\u{202e}".to_owned();
+        let (maps, gone) = (Maps::default(), VanishedPart::Threads(0));
+        let process = ProcessStacks { pid: 7, name, maps, gone, threads: Vec::new() };
+        assert_eq!(of_process(&process, Vec::new()).name, "?]0;x??");
+        let mut thread = Thread::read_from(&[0; size_of::<Thread>()]).unwrap();
+        thread.comm[..4].copy_from_slice(b"\x1b[2J");
+        let read = ThreadStack { thread, off_cpu_ns: None, stack: Stack::Moving };
+        let profile = Profile::new(Default::default(), Default::default());
+        assert_eq!(dumped(&read, None, &profile, &[]).name, "?[2J");
+    }
 
     #[test]
     fn a_state_is_what_the_scheduler_says() {
