@@ -55,7 +55,6 @@ fn plain(text: &str) -> String {
 
 /// A name as code within a cell, escaped so that it ends neither.
 fn code(name: &str) -> String {
-    let cleaned: String =
-        name.chars().map(|c| if is_printable(c) && c != '`' { c } else { '\'' }).collect();
+    let cleaned: String = name.chars().map(|c| if is_printable(c) && c != '`' { c } else { '\'' }).collect();
     format!("`{}`", cleaned.replace('|', "\\|"))
 }

@@ -19,7 +19,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxFlags, openat, readlinkat, statat, statx};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, openat, readlinkat, statat, statx,
+};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
@@ -182,6 +184,9 @@ fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymb
         if links > LINKS_MAX {
             return Err(NoSymbol::ModuleUnreadable);
         }
+        if is_planted(folder, &found)? {
+            return Err(NoSymbol::PermissionDenied);
+        }
         let target = readlinkat(&found, "", Vec::new()).map_err(reason)?;
         let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
         if leads_out(&target) {
@@ -197,6 +202,16 @@ fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymb
     at.pop().ok_or(NoSymbol::ModuleMissing)
 }
 
+/// Whether somebody may have put a link where others put files (`/tmp`). As with `fs.protected_symlinks`, which does
+/// not see that links are followed here: only the owner of such a folder, and this process's user, may have links there.
+fn is_planted(folder: &OwnedFd, link: &OwnedFd) -> Result<bool, NoSymbol> {
+    /// Sticky, and writable by everybody.
+    const SHARED: u16 = 0o1002;
+    let (folder, link) = (facts(folder)?, facts(link)?);
+    let is_trusted = [folder.stx_uid, rustix::process::geteuid().as_raw()].contains(&link.stx_uid);
+    Ok(folder.stx_mode & SHARED == SHARED && !is_trusted)
+}
+
 /// The names in a path; neither the root nor the current folder is one.
 fn names(path: &Path) -> VecDeque<OsString> {
     let names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
@@ -206,12 +221,17 @@ fn names(path: &Path) -> VecDeque<OsString> {
 
 /// The type of a file, if no user's FUSE server serves it. Asks no server.
 fn check(found: impl AsFd) -> Result<FileType, NoSymbol> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(found, "", flags, StatxFlags::TYPE).map_err(reason)?;
+    let stat = facts(found)?;
     if is_served_by_user(DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor }) {
         return Err(NoSymbol::UserFile);
     }
     Ok(FileType::from_raw_mode(stat.stx_mode.into()))
+}
+
+/// Metadata of a file that was found. Asks no server.
+fn facts(found: impl AsFd) -> Result<Statx, NoSymbol> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(found, "", flags, StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID).map_err(reason)
 }
 
 /// Opens a file that was found: exactly the checked one, whatever its name means by now.
@@ -292,6 +312,30 @@ mod tests {
         for path in ["/a/b/file", "../root/a/b/file", "absolute/file", "out", "a/../../root/a/b/file"] {
             assert!(walked(&root, path, PathScope::Beneath).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_link_that_others_planted_is_not_followed() {
+        use std::fs::Permissions;
+        use std::os::unix::fs::{PermissionsExt as _, lchown};
+
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(file, "").unwrap();
+        symlink("file", &link).unwrap();
+        let found = || {
+            let start = openat(CWD, folder.path(), FIND | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            walk(start, Path::new("link"), PathScope::Root).map(drop)
+        };
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(found(), Ok(()), "the owner's own");
+        if lchown(&link, Some(65_534), Some(65_534)).is_err() {
+            println!("skipped: only root can give a link away");
+            return;
+        }
+        assert_eq!(found(), Err(NoSymbol::PermissionDenied));
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(found(), Ok(()), "nobody else can have put it there");
     }
 
     #[test]
