@@ -7,9 +7,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping, Maps, UnreadMaps};
-use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
+use deepctx_address_space::time_account::{Terms, TimeAccounts};
+use deepctx_address_space::{
+    Avma, GONE_USER, KernelAddr, Lookup, NoSymbol, Svma, accountable_user, thread_cpu_time,
+};
 use deepctx_common::memory::MemoryUse;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -69,6 +73,10 @@ pub struct Counters {
     pub kernel_reads: u64,
 }
 
+/// CPU time for searching the files of one user for variables: samples of others wait for their names meanwhile.
+const SEARCHING: Terms =
+    Terms { credit: Duration::from_secs(5), least: Duration::from_millis(10), regained: 20 };
+
 /// Calls of [`Symbolizer::trim`] between two checks which files are still mapped.
 const CLOSE_EVERY_TRIMS: u64 = 20;
 
@@ -83,6 +91,8 @@ pub struct Symbolizer {
     descriptors: FxHashMap<ModuleHandle, Option<Svma>>,
     /// Number of regions of a process when they were last searched for descriptors.
     searched_regions: FxHashMap<u32, usize>,
+    /// CPU time that these searches took, by user.
+    searches: TimeAccounts,
     compiled: CompilerFiles,
     /// Processes whose data about generated code is no longer read, since reading it showed a defect.
     defective: FxHashSet<u32>,
@@ -104,6 +114,7 @@ impl Symbolizer {
             jit: Jit::new(),
             descriptors: FxHashMap::default(),
             searched_regions: FxHashMap::default(),
+            searches: TimeAccounts::new(SEARCHING),
             compiled: CompilerFiles::default(),
             defective: FxHashSet::default(),
             kernel: Kernel::new(),
@@ -293,15 +304,22 @@ impl Symbolizer {
         if self.searched_regions.insert(pid, regions.len()) == Some(regions.len()) {
             return false;
         }
-        let mut found = false;
+        let (mut found, mut user) = (false, None);
         for region in regions {
             let Owner::Module { module, bias } = region.owner else { continue };
-            let modules = &mut self.modules;
-            let stated = *self.descriptors.entry(module).or_insert_with(|| {
-                let file = modules.open(module).ok()?;
-                variable::find(&file, DESCRIPTOR.0, DESCRIPTOR.1)
-            });
-            if let Some(stated) = stated {
+            if !self.descriptors.contains_key(&module) {
+                let user = *user.get_or_insert_with(|| accountable_user(pid).unwrap_or(GONE_USER));
+                // Other processes with the same files are searched on their own account.
+                if !self.searches.allows(user, Instant::now()) {
+                    break;
+                }
+                let began = thread_cpu_time();
+                let file = self.modules.open(module).ok();
+                let stated = file.and_then(|file| variable::find(&file, DESCRIPTOR.0, DESCRIPTOR.1));
+                self.descriptors.insert(module, stated);
+                self.searches.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
+            }
+            if let Some(stated) = self.descriptors.get(&module).copied().flatten() {
                 self.jit.add_descriptor(pid, Avma(stated.0.wrapping_add(bias)));
                 found = true;
             }
