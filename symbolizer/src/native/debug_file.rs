@@ -19,6 +19,10 @@ use crate::native::Module;
 
 /// Bytes per read while a checksum is computed.
 const PIECE: usize = 256 << 10;
+/// Largest file whose checksum is computed: for a file of root or ourselves, and for one of others, who may want it to
+/// take long. Most compilers and packages use build-ids instead.
+const LINKED_BYTES_MAX: u64 = 4 << 30;
+const LINKED_BYTES_OF_OTHERS_MAX: u64 = 64 << 20;
 
 /// Whether and where to look for debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +78,8 @@ impl DebugInfo {
             ModuleId::BuildId(id) => self.by_build_id(id),
             ModuleId::Content { .. } => None,
         };
-        by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?))
+        let most = if is_owned_by_us(own) { LINKED_BYTES_MAX } else { LINKED_BYTES_OF_OTHERS_MAX };
+        by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?, most))
     }
 
     /// The build to request from servers: that of a file without debug information of its own and, so far, without a
@@ -145,14 +150,17 @@ impl DebugInfo {
     }
 
     /// Searches the same places as debuggers: beside the module, in `.debug` beside it, and below the debug folders.
-    fn by_link(&self, module: &str, link: &DebugLink) -> Option<LocatedDebugFile> {
+    /// Files of more than `most` bytes are not read.
+    fn by_link(&self, module: &str, link: &DebugLink, most: u64) -> Option<LocatedDebugFile> {
         let name = OsStr::from_bytes(&link.name);
         let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
         let below = beside.strip_prefix("/").ok()?;
         let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (path, false));
         let far = self.folders.iter().map(|folder| (folder.join(below).join(name), true));
         near.into_iter().chain(far).find_map(|(path, trusted)| {
-            self.candidate(&path, trusted, None).filter(|found| checksum(&found.file) == Some(link.crc))
+            let found = self.candidate(&path, trusted, None)?;
+            let most = if trusted || !found.doubted { most } else { most.min(LINKED_BYTES_OF_OTHERS_MAX) };
+            (checksum(&found.file, most) == Some(link.crc)).then_some(found)
         })
     }
 }
@@ -169,12 +177,16 @@ fn is_owned_by_us(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| meta.uid() == 0 || meta.uid() == us)
 }
 
-/// CRC-32 (IEEE 802.3) of a file, by which `.gnu_debuglink` identifies it.
-fn checksum(file: &File) -> Option<u32> {
+/// CRC-32 (IEEE 802.3) of a file, by which `.gnu_debuglink` identifies it; `None` if it has more than `most` bytes.
+fn checksum(file: &File, most: u64) -> Option<u32> {
+    if file.metadata().ok()?.len() > most {
+        return None;
+    }
     let mut crc = crc32fast::Hasher::new();
     let mut piece = vec![0; PIECE];
     let mut offset = 0;
-    loop {
+    // It may grow meanwhile.
+    while offset <= most {
         match file.read_at(&mut piece, offset).ok()? {
             0 => return Some(crc.finalize()),
             read => {
@@ -182,5 +194,22 @@ fn checksum(file: &File) -> Option<u32> {
                 offset += read as u64;
             }
         }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linked_file_beyond_the_bound_is_not_read() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(3).unwrap();
+        assert_eq!(checksum(&file, 3), Some(crc32fast::hash(&[0; 3])));
+        assert_eq!(checksum(&file, 2), None);
+        // Without a bound, reading a sparse file takes an hour.
+        file.set_len(1 << 42).unwrap();
+        assert_eq!(checksum(&file, LINKED_BYTES_MAX), None);
     }
 }

@@ -13,6 +13,7 @@ pub mod symbols;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use deepctx_address_space::elf::BuildId;
 use deepctx_address_space::worker::Author;
@@ -382,7 +383,11 @@ impl NativeSymbolizer {
         };
         if let Some(failures) = failures {
             self.make_room();
-            let loaded = self.examine(modules, module, failures).map_err(Refusal::always);
+            let loaded = match self.examine(modules, module, failures) {
+                // It is examined when its author has time again.
+                Err(reason @ NoSymbol::SymbolShareSpent) => return Err(reason),
+                examined => examined.map_err(Refusal::always),
+            };
             match &loaded {
                 Ok(_) => self.counters.loaded += 1,
                 Err(_) => self.counters.failed += 1,
@@ -423,7 +428,7 @@ impl NativeSymbolizer {
     }
 
     fn examine(
-        &self,
+        &mut self,
         modules: &mut Modules,
         module: ModuleHandle,
         failures: u32,
@@ -435,7 +440,11 @@ impl NativeSymbolizer {
             return Err(NoSymbol::CorruptElf);
         }
         let author = Author::of(&FileVersion::of(&own).map_err(|error| NoSymbol::from_io(&error))?);
+        let begun = Instant::now();
+        self.symbols.check_share(author, begun)?;
         let debug = self.debug_info.find(facts, &own).map(Arc::new);
+        // The file that its link names may take a while to be read.
+        self.symbols.charge(author, begun);
         let wanted = self.debuginfod.as_ref().and_then(|_| self.debug_info.wanted(facts, debug.as_deref()));
         let served = wanted.map_or(DebuginfodState::Unasked, DebuginfodState::Awaited);
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);

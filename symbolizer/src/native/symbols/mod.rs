@@ -178,7 +178,17 @@ impl Symbols {
         if self.accounts.allows(user, now) { Ok(OTHERS_MAX) } else { Err(NoSymbol::SymbolShareSpent) }
     }
 
-    fn charge(&mut self, author: Author, begun: Instant) {
+    /// Whether a file of this author may be read now.
+    ///
+    /// # Errors
+    /// [`NoSymbol::SymbolShareSpent`].
+    pub(super) fn check_share(&self, author: Author, now: Instant) -> Result<(), NoSymbol> {
+        let is_allowed = author.charged().is_none_or(|user| self.accounts.allows(user, now));
+        if is_allowed { Ok(()) } else { Err(NoSymbol::SymbolShareSpent) }
+    }
+
+    /// Charges the time since then to the author.
+    pub(super) fn charge(&mut self, author: Author, begun: Instant) {
         if let Some(user) = author.charged() {
             let now = Instant::now();
             self.accounts.charge(user, now.saturating_duration_since(begun), now);
