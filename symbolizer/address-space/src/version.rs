@@ -40,20 +40,23 @@ pub struct FileVersion {
 }
 
 /// The version of a file according to its metadata: enough to distinguish files that are mapped during a capture.
-/// Anything kept longer, or shared between users, needs a [`FileVersion`].
+/// Anything kept longer, or shared between users, needs a [`FileVersion`]. With the time of the last change, which users
+/// cannot set: a file of a user, made for the size and time that a package will have, may leave its number to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl FileKey {
     /// The key of a file with these metadata.
     pub fn of(meta: &Metadata) -> Self {
         let modified = (meta.mtime(), meta.mtime_nsec());
-        Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified }
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified, changed }
     }
 }
 
@@ -96,7 +99,9 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"one").unwrap();
         let before = FileVersion::of(&file).unwrap();
+        let key = FileKey::of(&file.metadata().unwrap());
         assert_eq!(FileVersion::of(&file).unwrap(), before);
+        assert_eq!(FileKey::of(&file.metadata().unwrap()), key);
         // The kernel's clock of files has a resolution of some milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(50));
         let modified = file.metadata().unwrap().modified().unwrap();
@@ -105,6 +110,7 @@ mod tests {
         let after = FileVersion::of(&file).unwrap();
         assert_eq!((after.modified_ns, after.size, after.inode), (before.modified_ns, 3, before.inode));
         assert_ne!(after, before);
+        assert_ne!(FileKey::of(&file.metadata().unwrap()), key);
     }
 
     #[test]
