@@ -233,7 +233,13 @@ fn all_pids() -> Result<Vec<u32>, TargetError> {
 
 /// Name of a process.
 pub(crate) fn comm_of(pid: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|s| s.trim_end().to_owned())
+    text_of(pid, "comm").map(|name| name.trim_end().to_owned())
+}
+
+/// A file of `/proc/PID` as text. The name of a process may be any bytes; the kernel cuts it within a character.
+fn text_of(pid: u32, file: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn in_container(pid: u32, id: &str) -> bool {
@@ -246,7 +252,7 @@ fn in_container(pid: u32, id: &str) -> bool {
 /// The parent of a process; `None` if it is gone.
 pub fn parent_of(pid: u32) -> Option<u32> {
     // The name may contain spaces and brackets: fields are counted from the last one.
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = text_of(pid, "stat")?;
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
@@ -285,6 +291,20 @@ mod tests {
         child.wait().unwrap();
         assert!(with.contains(&child.id()), "{with:?}");
         assert_eq!(without, [std::process::id()]);
+    }
+
+    #[test]
+    fn a_child_with_a_name_of_any_bytes_is_a_target() {
+        use std::os::unix::ffi::OsStrExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"sleep\xff"));
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(program).arg("60").spawn().unwrap();
+        let (parent, name) = (super::parent_of(child.id()), super::comm_of(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((parent, name.as_deref()), (Some(std::process::id()), Some("sleep\u{fffd}")));
     }
 
     #[test]

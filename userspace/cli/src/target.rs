@@ -166,7 +166,9 @@ fn describe(pid: u32) -> Result<String, Failure> {
         Failure::new(format_args!("no process with pid {pid}"))
             .hint("list them with `ps -e`, or name it with --comm NAME")
     };
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| no_such())?;
+    // The name in it may be any bytes.
+    let status = fs::read(format!("/proc/{pid}/status")).map_err(|_| no_such())?;
+    let status = String::from_utf8_lossy(&status);
     let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse::<u32>().ok());
     if let Some(group) = group.filter(|group| *group != pid) {
         return Err(Failure::new(format_args!(
@@ -189,8 +191,8 @@ fn command_line(pid: u32) -> String {
         .map(|argument| String::from_utf8_lossy(argument).into_owned())
         .collect();
     let Some((program, rest)) = arguments.split_first() else {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        return format!("[{}]", name.trim());
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        return format!("[{}]", String::from_utf8_lossy(&name).trim());
     };
     let program = program.rsplit('/').next().unwrap_or(program).to_owned();
     let line = [&[program], rest].concat().join(" ");

@@ -112,7 +112,9 @@ fn process(profile: &Profile, node: deepctx_profile::NodeId) -> Option<u32> {
 
 /// Whether a process still runs; a zombie does not.
 fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in it may be any bytes.
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     state.is_some_and(|state| !['Z', 'X'].contains(&state))
 }
