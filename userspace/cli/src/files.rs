@@ -6,15 +6,14 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use deepctx_profile::view::Request;
 use deepctx_profile::view::snapshot::{NoText, Snapshot, Snapshots, SourcePlace, SourceText};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use deepctx_symbolizer::{NoSymbol, maps};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// Maximum file size. Hand-written source files are far smaller, and generated code of this size is not read line by
 /// line.
@@ -114,9 +113,11 @@ fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
         return Err(NoText::NotAFile);
     }
     let seen_by_it = if places.running && place.pid != 0 { open_in(place.pid, path) } else { None };
-    // The process has ended or ran on another machine: this machine's file of that name is the best available.
-    let opened = seen_by_it.unwrap_or_else(|| openat(CWD, path, FLAGS, Mode::empty()));
-    let file = File::from(opened.map_err(reason)?);
+    let file = match seen_by_it {
+        Some(opened) => opened.map_err(reason_in)?,
+        // The process has ended or ran on another machine: this machine's file of that name is the best available.
+        None => File::from(openat(CWD, path, FLAGS, Mode::empty()).map_err(reason)?),
+    };
     let facts = file.metadata().map_err(|_| NoText::Unreadable)?;
     if !facts.is_file() {
         return Err(NoText::NotRegular);
@@ -139,12 +140,18 @@ fn try_read(place: &SourcePlace, places: Places) -> Result<SourceText, NoText> {
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Opens a path as a process sees it: below its root, which neither links nor `..` can escape, and relative to its
-/// working folder. `None` when the process has ended.
-fn open_in(pid: u32, path: &str) -> Option<rustix::io::Result<OwnedFd>> {
-    let process = Path::new("/proc").join(pid.to_string());
-    let root = File::open(process.join("root")).ok()?;
-    let path = std::fs::read_link(process.join("cwd")).ok()?.join(path);
-    Some(openat2(&root, path, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT))
+/// working folder; never waits for a user's file server. `None` when the process has ended.
+fn open_in(pid: u32, path: &str) -> Option<Result<File, NoSymbol>> {
+    let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    Some(maps::open_below_root(pid, &folder.join(path)))
+}
+
+fn reason_in(error: NoSymbol) -> NoText {
+    match error {
+        NoSymbol::ModuleMissing => NoText::NotFound,
+        NoSymbol::NotRegularFile => NoText::NotRegular,
+        _ => NoText::Unreadable,
+    }
 }
 
 fn reason(error: rustix::io::Errno) -> NoText {
@@ -159,6 +166,7 @@ fn reason(error: rustix::io::Errno) -> NoText {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
 
