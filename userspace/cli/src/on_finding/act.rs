@@ -8,13 +8,14 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use deepctx_analysis::findings::Finding;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
 use super::super::command_user::CommandUser;
 use super::{Action, FindingAction, PendingFindings};
@@ -40,8 +41,8 @@ pub(crate) struct Requests {
 pub(crate) struct Actions {
     on: Vec<FindingAction>,
     found: PendingFindings,
-    /// Processes that get signals.
-    pids: Vec<u32>,
+    /// Processes that get signals: another one with the number of one that ended gets none.
+    processes: Vec<OwnedFd>,
     /// The user that commands run as: `--user`, else the caller of sudo.
     user: Option<String>,
     running: Vec<(String, Child)>,
@@ -50,14 +51,20 @@ pub(crate) struct Actions {
 }
 
 impl Actions {
-    /// Acts on what `found` delivers, by index into these options.
+    /// Acts on what `found` delivers, by index into these options. Signals go to the processes that have these numbers
+    /// now.
     pub(crate) fn new(
         on: Vec<FindingAction>,
         found: PendingFindings,
         pids: Vec<u32>,
         user: Option<String>,
     ) -> Self {
-        Actions { on, found, pids, user, running: Vec::new(), stopped: false }
+        let opened = |pid: u32| {
+            let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            pidfd_open(pid, PidfdFlags::empty()).ok()
+        };
+        let processes = pids.into_iter().filter_map(opened).collect();
+        Actions { on, found, processes, user, running: Vec::new(), stopped: false }
     }
 
     /// Acts on findings since the last call. After the capture, no window can begin any more.
@@ -91,11 +98,10 @@ impl Actions {
     }
 
     fn signal(&self, signal: rustix::process::Signal) -> io::Result<()> {
-        let pids = self.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
         // A process that has ended does not keep the others from getting the signal.
         let mut outcome = Ok(());
-        for pid in pids {
-            outcome = kill_process(pid, signal).map_err(io::Error::from).and(outcome);
+        for process in &self.processes {
+            outcome = pidfd_send_signal(process, signal).map_err(io::Error::from).and(outcome);
         }
         outcome
     }
@@ -152,5 +158,48 @@ impl Actions {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Signal;
+
+    use super::*;
+
+    fn sleeping() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_later_process_with_the_same_number_gets_no_signal() {
+        const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+        let child = sleeping();
+        let pid = child.id();
+        let actions = Actions::new(Vec::new(), PendingFindings::default(), vec![pid], None);
+        actions.signal(Signal::CONT).unwrap();
+        end(child);
+        for _ in 0..100 {
+            if std::fs::write(LAST_PID, (pid - 1).to_string()).is_err() {
+                println!("skipped: only root can choose the number of a process");
+                return;
+            }
+            let mut later = sleeping();
+            if later.id() != pid {
+                end(later);
+                continue;
+            }
+            assert!(actions.signal(Signal::KILL).is_err());
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(later.try_wait().unwrap(), None, "it lives");
+            end(later);
+            return;
+        }
+        println!("skipped: the number was taken by others each time");
     }
 }
