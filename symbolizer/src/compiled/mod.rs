@@ -24,8 +24,10 @@ mod xla;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use deepctx_address_space::accountable_user;
+use deepctx_address_space::time_account::{Terms, TimeAccounts};
+use deepctx_address_space::{GONE_USER, accountable_user, thread_cpu_time};
 use deepctx_common::reasons;
 use rustc_hash::FxHashMap;
 
@@ -34,6 +36,9 @@ pub(crate) use settings::Settings;
 
 /// Most processes whose compiler files are read.
 const PROCESSES_MAX: usize = 64;
+/// CPU time for the compiler files of one user: samples of others wait for their names meanwhile.
+const READING: Terms =
+    Terms { credit: Duration::from_secs(10), least: Duration::from_millis(10), regained: 10 };
 /// Most operators of one kernel in its text; the number of further ones is appended.
 const LISTED_MAX: usize = 24;
 
@@ -103,6 +108,7 @@ reasons! {
         NotFound, "origin-not-found", "the files of the compiler do not contain the kernel";
         /// More than one compilation.
         Ambiguous, "origin-ambiguous", "several compilations have this code, from different operators";
+        OverShare, "origin-over-share", "reading compilers' files of the same user took too long: they are read later";
         Defect, "origin-defect", "reading the compiler's files failed because of a defect of the profiler";
     }
 }
@@ -184,14 +190,41 @@ impl KernelOrigin {
 }
 
 /// The compiler files of all processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CompilerFiles {
     xla: FxHashMap<u32, xla::Process>,
     inductor: FxHashMap<u32, inductor_cache::Process>,
     triton: FxHashMap<u32, triton_cache::Process>,
+    /// Users by process.
+    users: FxHashMap<u32, u32>,
+    accounts: TimeAccounts,
+}
+
+impl Default for CompilerFiles {
+    fn default() -> Self {
+        Self {
+            xla: FxHashMap::default(),
+            inductor: FxHashMap::default(),
+            triton: FxHashMap::default(),
+            users: FxHashMap::default(),
+            accounts: TimeAccounts::new(READING),
+        }
+    }
 }
 
 impl CompilerFiles {
+    /// Charges the time of `read` to the user of a process; `None` if none of it is left.
+    fn charged<T>(&mut self, pid: u32, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let user = *self.users.entry(pid).or_insert_with(|| accountable_user(pid).unwrap_or(GONE_USER));
+        if !self.accounts.allows(user, Instant::now()) {
+            return None;
+        }
+        let began = thread_cpu_time();
+        let answer = read(self);
+        self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
+        Some(answer)
+    }
+
     /// The origin of a function that a process registered for debuggers. `registered` are all functions that it
     /// registered; `settings` is called at most once.
     ///
@@ -205,9 +238,12 @@ impl CompilerFiles {
         registered: impl DoubleEndedIterator<Item = RegisteredFunction<'a>>,
         settings: impl FnOnce() -> Settings,
     ) -> OriginResult {
-        make_room(&mut self.xla, pid);
-        let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
-        process.kernel(time_ns, function, registered)
+        let read = |this: &mut Self| {
+            make_room(&mut this.xla, pid);
+            let process = this.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
+            process.kernel(time_ns, function, registered)
+        };
+        self.charged(pid, read).unwrap_or(Err(NoOrigin::OverShare))
     }
 
     /// The function at an address that a process loaded from a compilation cache, in this mapping; `settings` is
@@ -220,9 +256,12 @@ impl CompilerFiles {
         address: u64,
         settings: impl FnOnce() -> Settings,
     ) -> Option<LocatedFunction> {
-        make_room(&mut self.xla, pid);
-        let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
-        process.cached_function(pid, time_ns, mapping, address)
+        let read = |this: &mut Self| {
+            make_room(&mut this.xla, pid);
+            let process = this.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
+            process.cached_function(pid, time_ns, mapping, address)
+        };
+        self.charged(pid, read).flatten()
     }
 
     /// The origin of a function of a compilation cache.
@@ -230,7 +269,10 @@ impl CompilerFiles {
     /// # Errors
     /// [`NoOrigin`].
     pub(crate) fn cached_kernel(&mut self, pid: u32, key: u64) -> OriginResult {
-        self.xla.get_mut(&pid).map_or(Err(NoOrigin::NotFound), |process| process.cached_kernel(key))
+        let read = |this: &mut Self| {
+            this.xla.get_mut(&pid).map_or(Err(NoOrigin::NotFound), |process| process.cached_kernel(key))
+        };
+        self.charged(pid, read).unwrap_or(Err(NoOrigin::OverShare))
     }
 
     /// The origin of a function in the library with this path.
@@ -240,9 +282,11 @@ impl CompilerFiles {
     pub(crate) fn library(&mut self, pid: u32, time_ns: u64, path: &str, symbol: &str) -> OriginResult {
         let (folder, stem) =
             deepctx_names::inductor::kernel_library(path, symbol).ok_or(NoOrigin::NotCompiled)?;
-        make_room(&mut self.inductor, pid);
-        let process = self.inductor.entry(pid).or_default();
-        process.kernel(pid, time_ns, folder, stem)
+        let read = |this: &mut Self| {
+            make_room(&mut this.inductor, pid);
+            this.inductor.entry(pid).or_default().kernel(pid, time_ns, folder, stem)
+        };
+        self.charged(pid, read).unwrap_or(Err(NoOrigin::OverShare))
     }
 
     /// The origin of a device kernel, by its name; `siblings` are kernels that were loaded with the same code.
@@ -255,18 +299,20 @@ impl CompilerFiles {
         siblings: &[&str],
         settings: impl FnOnce() -> Settings,
     ) -> (OriginResult, bool) {
-        make_room(&mut self.xla, pid);
-        make_room(&mut self.triton, pid);
-        if !self.xla.contains_key(&pid) || !self.triton.contains_key(&pid) {
-            let settings = settings();
-            self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings));
-            self.triton.entry(pid).or_insert_with(|| triton_cache::Process::new(pid, &settings));
-        }
-        let xla =
-            self.xla.get_mut(&pid).map_or(Err(NoOrigin::NoFiles), |xla| xla.device(time_ns, name, siblings));
-        let triton =
-            self.triton.get_mut(&pid).map_or(Err(NoOrigin::NoFiles), |triton| triton.kernel(time_ns, name));
-        device_kernels::either(xla, triton)
+        let read = |this: &mut Self| {
+            make_room(&mut this.xla, pid);
+            make_room(&mut this.triton, pid);
+            if !this.xla.contains_key(&pid) || !this.triton.contains_key(&pid) {
+                let settings = settings();
+                this.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings));
+                this.triton.entry(pid).or_insert_with(|| triton_cache::Process::new(pid, &settings));
+            }
+            let (xla, triton) = (this.xla.get_mut(&pid), this.triton.get_mut(&pid));
+            let xla = xla.map_or(Err(NoOrigin::NoFiles), |xla| xla.device(time_ns, name, siblings));
+            let triton = triton.map_or(Err(NoOrigin::NoFiles), |triton| triton.kernel(time_ns, name));
+            device_kernels::either(xla, triton)
+        };
+        self.charged(pid, read).unwrap_or((Err(NoOrigin::OverShare), true))
     }
 
     /// The origin of a thunk of an XLA module; `settings` is called at most once.
@@ -282,9 +328,12 @@ impl CompilerFiles {
         fused: bool,
         settings: impl FnOnce() -> Settings,
     ) -> OriginResult {
-        make_room(&mut self.xla, pid);
-        let process = self.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
-        process.thunk(time_ns, module, thunk, fused)
+        let read = |this: &mut Self| {
+            make_room(&mut this.xla, pid);
+            let process = this.xla.entry(pid).or_insert_with(|| xla::Process::new(pid, &settings()));
+            process.thunk(time_ns, module, thunk, fused)
+        };
+        self.charged(pid, read).unwrap_or(Err(NoOrigin::OverShare))
     }
 
     /// The kernels that a file of Inductor launches.
@@ -298,8 +347,11 @@ impl CompilerFiles {
         path: &str,
     ) -> Result<device_kernels::FileLaunches, NoOrigin> {
         let (root, stem) = deepctx_names::inductor::generated_file(path).ok_or(NoOrigin::NotCompiled)?;
-        make_room(&mut self.inductor, pid);
-        self.inductor.entry(pid).or_default().launches(pid, time_ns, root, stem)
+        let read = |this: &mut Self| {
+            make_room(&mut this.inductor, pid);
+            this.inductor.entry(pid).or_default().launches(pid, time_ns, root, stem)
+        };
+        self.charged(pid, read).unwrap_or(Err(NoOrigin::OverShare))
     }
 
     /// Drops the process, which runs another program now.
@@ -307,6 +359,7 @@ impl CompilerFiles {
         self.xla.remove(&pid);
         self.inductor.remove(&pid);
         self.triton.remove(&pid);
+        self.users.remove(&pid);
     }
 
     /// Keeps the processes for which `keep` is true.
@@ -314,6 +367,7 @@ impl CompilerFiles {
         self.xla.retain(|pid, _| keep(*pid));
         self.inductor.retain(|pid, _| keep(*pid));
         self.triton.retain(|pid, _| keep(*pid));
+        self.users.retain(|pid, _| keep(*pid));
     }
 }
 
@@ -352,6 +406,16 @@ mod tests {
         check(&[(1, Some(0)), (2, None), (3, Some(7)), (4, None)], &[2, 4]);
         check(&[(1, Some(0)), (9, Some(7)), (3, Some(7)), (4, Some(8))], &[3]);
         check(&[], &[]);
+    }
+
+    #[test]
+    fn files_of_a_user_who_took_too_long_are_read_later() {
+        let (own, mut files) = (std::process::id(), CompilerFiles::default());
+        assert_eq!(files.cached_kernel(own, 7), Err(NoOrigin::NotFound));
+        let user = accountable_user(own).unwrap();
+        files.accounts.charge(user, READING.credit, Instant::now());
+        assert_eq!(files.cached_kernel(own, 7), Err(NoOrigin::OverShare));
+        assert_eq!(files.cached_kernel(u32::MAX, 7), Err(NoOrigin::NotFound), "of another user");
     }
 
     fn op(name: &str, lines: &[u32]) -> Operator {

@@ -24,6 +24,8 @@ use super::{Compiler, KernelOrigin, NoOrigin, Operator, OriginResult, Settings, 
 
 /// Most entries of the cache read: beyond that a name may have further entries.
 const ENTRIES_MAX: usize = 1 << 13;
+/// Most names of files looked at per scan: a user may have filled each entry with any number of them.
+const NAMES_PER_SCAN: usize = 1 << 18;
 /// Most entries of one name: one per specialization.
 const SAME_NAME_MAX: usize = 256;
 /// Largest file read: tens of kilobytes are usual.
@@ -90,16 +92,18 @@ impl Process {
         }
         self.scanned_at_ns = Some(time_ns);
         let Some(folder) = &self.folder else { return };
+        let mut names_read = 0;
         for entry in folder.names() {
             if entry.starts_with('.') || self.seen.contains(&entry) {
                 continue;
             }
-            if self.seen.len() >= ENTRIES_MAX {
+            if self.seen.len() >= ENTRIES_MAX || names_read >= NAMES_PER_SCAN {
                 self.too_many = true;
                 return;
             }
             let Some(inner) = folder.subfolder(&entry) else { continue };
             let names = inner.names();
+            names_read += names.len();
             let kernel = names.iter().find_map(|name| name.strip_prefix(GROUP)?.strip_suffix(".json"));
             // An incomplete entry is scanned again; an entry with a library has nothing else.
             if kernel.is_some() || names.iter().any(|name| name.ends_with(".so")) {

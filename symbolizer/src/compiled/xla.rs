@@ -35,8 +35,18 @@ const ENTRIES_MAX: usize = 256;
 const CACHE_BYTES_MAX: u64 = 256 << 20;
 /// Most modules of one process.
 const MODULES_MAX: usize = 1 << 14;
-/// Most functions of the files kept.
+/// Most functions of the files kept: of all modules together, which may all have the same code.
 const CODES_MAX: usize = 1 << 18;
+/// Most bytes of their names.
+const NAMES_BYTES_MAX: usize = 16 << 20;
+/// Most modules kept of one code: beyond that it may be of further ones.
+const SAME_CODE_MAX: usize = 256;
+/// Most files of the dump read in all.
+const FILES_MAX: usize = 1 << 16;
+/// Most bytes of object files read per scan; the next scan continues.
+const BYTES_PER_SCAN: usize = 256 << 20;
+/// Most bytes of texts of modules read.
+const TEXTS_BYTES_MAX: usize = 256 << 20;
 /// Most device modules read.
 const DEVICE_MODULES_MAX: usize = 1 << 12;
 /// Most bytes of device modules read.
@@ -73,6 +83,11 @@ pub(super) struct Process {
     by_prefix: FxHashMap<String, usize>,
     /// Modules that contain a function, by [`crate::jit::Function::code_hash`].
     by_code: FxHashMap<u64, Vec<usize>>,
+    /// Functions in `by_code` and `modules`, and bytes of their names.
+    functions: usize,
+    names_bytes: usize,
+    /// Bytes of parsed texts.
+    texts_bytes: usize,
     seen: FxHashSet<String>,
     entries_read: usize,
     bytes_read: u64,
@@ -107,6 +122,9 @@ impl Process {
             modules: Vec::new(),
             by_prefix: FxHashMap::default(),
             by_code: FxHashMap::default(),
+            functions: 0,
+            names_bytes: 0,
+            texts_bytes: 0,
             seen: FxHashSet::default(),
             entries_read: 0,
             bytes_read: 0,
@@ -190,6 +208,9 @@ impl Process {
             self.scan(time_ns, function.code_hash);
         }
         let modules = self.by_code.get(&function.code_hash).ok_or(NoOrigin::NotFound)?.clone();
+        if modules.len() >= SAME_CODE_MAX {
+            return Err(NoOrigin::Ambiguous);
+        }
         let mut origins: Vec<(usize, Arc<KernelOrigin>)> = Vec::new();
         for module in modules {
             if let Some(kernel) = self.hlo(module).and_then(|hlo| {
@@ -232,7 +253,13 @@ impl Process {
         let Module { prefix, hlo, .. } = self.modules.get_mut(module)?;
         if hlo.is_none() {
             let folder = self.dump.as_ref()?;
-            let read = |suffix: &str| folder.read(&format!("{prefix}{suffix}"), TEXT_BYTES_MAX);
+            let texts_bytes = &mut self.texts_bytes;
+            let mut read = |suffix: &str| {
+                let left = TEXTS_BYTES_MAX.saturating_sub(*texts_bytes) as u64;
+                let text = folder.read(&format!("{prefix}{suffix}"), TEXT_BYTES_MAX.min(left))?;
+                *texts_bytes += text.len();
+                Some(text)
+            };
             let text = TEXTS.iter().find_map(|suffix| read(suffix));
             let found = match text {
                 Some(text) => hlo::parse_text(&String::from_utf8_lossy(&text)),
@@ -278,8 +305,13 @@ impl Process {
             .into_iter()
             .filter(|name| name.contains(OBJECT) && !self.seen.contains(name))
             .collect();
+        let mut bytes_read = 0;
         for name in fresh.into_iter().take(FILES_PER_SCAN) {
+            if self.seen.len() >= FILES_MAX || bytes_read >= BYTES_PER_SCAN {
+                break;
+            }
             let Some(object) = folder.read(&name, OBJECT_BYTES_MAX) else { continue };
+            bytes_read += object.len();
             let Some((prefix, _)) = name.split_once(OBJECT) else { continue };
             if let Some(module) = self.module(prefix) {
                 self.add_object(module, &object);
@@ -302,13 +334,16 @@ impl Process {
 
     fn add_object(&mut self, module: usize, object: &[u8]) {
         for function in functions(object) {
-            if self.by_code.len() < CODES_MAX {
-                let modules = self.by_code.entry(function.code_hash).or_default();
-                if !modules.contains(&module) {
-                    modules.push(module);
-                }
-                self.modules[module].kernels.insert(function.name);
+            if self.functions >= CODES_MAX || self.names_bytes >= NAMES_BYTES_MAX {
+                return;
             }
+            self.functions += 1;
+            self.names_bytes += function.name.len();
+            let modules = self.by_code.entry(function.code_hash).or_default();
+            if modules.len() < SAME_CODE_MAX && !modules.contains(&module) {
+                modules.push(module);
+            }
+            self.modules[module].kernels.insert(function.name);
         }
     }
 
@@ -461,6 +496,22 @@ mod tests {
         let kernel = process.device(0, "loop_add_fusion", &[]).unwrap();
         assert_eq!((kernel.stack().len(), kernel.others.len()), (0, 1));
         assert_eq!(process.device(0, "gemm", &[]), Err(NoOrigin::NotFound));
+    }
+
+    #[test]
+    fn thousands_of_modules_of_the_same_code_fill_no_memory() {
+        let (_folder, mut process) = dump(&[]);
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let all = functions(&own).len();
+        assert!(all > 1000, "this program has functions");
+        for module in 0..(2 * CODES_MAX / all).min(2 * SAME_CODE_MAX) {
+            let number = process.module(&format!("module_{module}")).unwrap();
+            process.add_object(number, &own);
+        }
+        let names = |module: &Module| module.kernels.iter().map(String::len).sum::<usize>();
+        assert!(process.modules.iter().map(names).sum::<usize>() < NAMES_BYTES_MAX + 1024);
+        assert!(process.modules.iter().map(|module| module.kernels.len()).sum::<usize>() <= CODES_MAX);
+        assert!(process.by_code.values().all(|modules| modules.len() <= SAME_CODE_MAX));
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl ProcessFacts for Resolver {
                 }
                 !launches.complete
             }
-            Err(reason) => reason == NoOrigin::NotFound,
+            Err(reason) => matches!(reason, NoOrigin::NotFound | NoOrigin::OverShare),
         }
     }
 }
