@@ -21,6 +21,10 @@ use super::{Compiler, KernelOrigin, NoOrigin, Operator, OriginResult, SourceLine
 const FILE_BYTES_MAX: u64 = 32 << 20;
 /// Most files read per scan; the next scan continues.
 const FILES_PER_SCAN: usize = 1024;
+/// A file counts as another one for each of these many bytes: 256 MiB per scan.
+const FILE_BYTES: usize = 256 << 10;
+/// Most names of folders listed per scan: a user may have filled them with any number.
+const NAMES_PER_SCAN: usize = 1 << 18;
 /// Most files and kernels of one process.
 const FILES_MAX: usize = 1 << 14;
 /// Shortest time between two scans of the folder.
@@ -38,6 +42,34 @@ pub(super) struct Process {
     scanned_at_ns: Option<u64>,
     /// When only graphs were scanned.
     graphs_at_ns: Option<u64>,
+}
+
+/// What may still be read in a scan.
+#[derive(Debug)]
+struct ScanBudget {
+    files: usize,
+    names: usize,
+}
+
+impl ScanBudget {
+    fn new() -> Self {
+        Self { files: FILES_PER_SCAN, names: NAMES_PER_SCAN }
+    }
+
+    /// The names in a folder; none when no more may be listed.
+    fn list(&mut self, folder: &Folder) -> Vec<String> {
+        if self.names == 0 {
+            return Vec::new();
+        }
+        let names = folder.names();
+        self.names = self.names.saturating_sub(names.len());
+        names
+    }
+
+    /// A file of so many bytes was read; it counts as one already.
+    fn pay(&mut self, bytes: usize) {
+        self.files = self.files.saturating_sub(bytes / FILE_BYTES);
+    }
 }
 
 impl Process {
@@ -65,7 +97,7 @@ impl Process {
         if due && !self.graphs.contains_key(name) {
             self.graphs_at_ns = Some(time_ns);
             if let Some((root, Some(folder))) = self.folder.take() {
-                self.scan_graphs(&folder, &mut { FILES_PER_SCAN });
+                self.scan_graphs(&folder, &mut ScanBudget::new());
                 self.folder = Some((root, Some(folder)));
             }
         }
@@ -126,16 +158,20 @@ impl Process {
         }
         self.scanned_at_ns = Some(time_ns);
         let Some((root, Some(folder))) = self.folder.take() else { return };
-        let mut left = FILES_PER_SCAN;
-        for part in folder.names() {
+        let mut budget = ScanBudget::new();
+        for part in budget.list(&folder) {
+            if budget.names == 0 {
+                break;
+            }
             // Folders of two letters contain generated files; the others are caches and locks.
             if part.len() != 2 || part == ".." {
                 continue;
             }
             let Some(inner) = folder.subfolder(&part) else { continue };
-            for name in inner.names() {
-                if name.ends_with(".py") && self.is_new(&name, &mut left) {
+            for name in budget.list(&inner) {
+                if name.ends_with(".py") && self.is_new(&name, &mut budget) {
                     let Some(text) = inner.read(&name, FILE_BYTES_MAX) else { continue };
+                    budget.pay(text.len());
                     let wrapper: Arc<str> = name.trim_end_matches(".py").into();
                     let kernels = parse_wrapper(&String::from_utf8_lossy(&text)).kernels;
                     let room = FILES_MAX.saturating_sub(self.kernels.len());
@@ -143,34 +179,40 @@ impl Process {
                 }
             }
         }
-        self.scan_graphs(&folder, &mut left);
+        self.scan_graphs(&folder, &mut budget);
         self.folder = Some((root, Some(folder)));
     }
 
     /// `fxgraph/PART/KEY/ENTRY`
-    fn scan_graphs(&mut self, folder: &Folder, left: &mut usize) {
-        let inner = |folder: &Folder| -> Vec<Folder> {
-            let names = folder.names().into_iter().filter(|name| name != "." && name != "..");
+    fn scan_graphs(&mut self, folder: &Folder, budget: &mut ScanBudget) {
+        let inner = |folder: &Folder, budget: &mut ScanBudget| -> Vec<Folder> {
+            let names = budget.list(folder).into_iter().filter(|name| name != "." && name != "..");
             names.filter_map(|name| folder.subfolder(&name)).take(FILES_PER_SCAN).collect()
         };
         let Some(graphs) = folder.subfolder("fxgraph") else { return };
-        for entries in inner(&graphs).iter().flat_map(inner) {
-            for name in entries.names() {
-                if name == "." || name == ".." || !self.is_new(&name, left) {
-                    continue;
-                }
-                let Some(entry) = entries.read(&name, FILE_BYTES_MAX) else { continue };
-                if let Some(wrapper) = wrapper_of(&entry) {
-                    self.graphs.insert(wrapper, parse_graph(&entry));
+        for part in inner(&graphs, budget) {
+            for entries in inner(&part, budget) {
+                for name in budget.list(&entries) {
+                    if name != "." && name != ".." && self.is_new(&name, budget) {
+                        self.read_graph(&entries, &name, budget);
+                    }
                 }
             }
         }
     }
 
-    fn is_new(&mut self, name: &str, left: &mut usize) -> bool {
-        let room = *left > 0 && self.seen.len() < FILES_MAX;
+    fn read_graph(&mut self, entries: &Folder, name: &str, budget: &mut ScanBudget) {
+        let Some(entry) = entries.read(name, FILE_BYTES_MAX) else { return };
+        budget.pay(entry.len());
+        if let Some(wrapper) = wrapper_of(&entry) {
+            self.graphs.insert(wrapper, parse_graph(&entry));
+        }
+    }
+
+    fn is_new(&mut self, name: &str, budget: &mut ScanBudget) -> bool {
+        let room = budget.files > 0 && self.seen.len() < FILES_MAX;
         let new = room && self.seen.insert(name.to_owned());
-        *left -= usize::from(new);
+        budget.files -= usize::from(new);
         new
     }
 }
@@ -251,6 +293,20 @@ mod tests {
     use super::*;
 
     const STEM: &str = "cb3wc4wyxywkgyi4z3cjy33xy4yxg4docatly5ghvdqw3xbolhx3";
+
+    #[test]
+    fn a_scan_lists_and_reads_no_more_than_its_budget() {
+        let cache = tempfile::tempdir().unwrap();
+        std::fs::write(cache.path().join("a.py"), "").unwrap();
+        let opened = Folder::open(std::process::id(), cache.path()).unwrap();
+        let mut budget = ScanBudget { files: 3, names: 2 };
+        assert_eq!(budget.list(&opened).len(), 3, "a whole folder, with `.` and `..`");
+        assert!(budget.list(&opened).is_empty());
+        budget.pay(2 * FILE_BYTES);
+        assert_eq!(budget.files, 1);
+        budget.pay(FILE_BYTES_MAX as usize);
+        assert_eq!(budget.files, 0);
+    }
 
     /// A cache folder with one kernel in each of these wrappers.
     fn folder(wrappers: &[(&str, &str, &str)]) -> tempfile::TempDir {
