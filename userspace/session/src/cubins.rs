@@ -14,6 +14,7 @@ use deepctx_symbolizer::cubin::lines::Row;
 use deepctx_symbolizer::cubin::reader::CodeReader;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory as _};
+use deepctx_symbolizer::shares::Shares;
 use deepctx_symbolizer::{GONE_USER, accountable_user};
 
 use deepctx_pipeline::input::{CubinLines, UnreadCubin};
@@ -24,6 +25,8 @@ const REQUESTS_MAX: usize = 4096;
 const IMAGE_MAX: u64 = 64 << 20;
 /// Bytes of lines kept for all images together; a line of code takes about ten.
 const LINES_MAX: usize = 256 << 20;
+/// A user may have this many times as much of them as is left for others.
+const SHARE: usize = 4;
 /// Most processes whose memory is kept open.
 const PROCESSES_MAX: usize = 64;
 
@@ -75,18 +78,20 @@ fn work(requested: &Receiver<UnreadCubin>, read: &Sender<CubinLines>, heartbeat:
     let _ = rustix::process::setpriority_process(None, 10);
     let mut processes: HashMap<u32, ProcessMemory> = HashMap::new();
     let mut reader = CodeReader::default();
-    let mut left = LINES_MAX;
+    let mut shares = Shares::new(LINES_MAX, SHARE);
     while let Ok(cubin) = requested.recv() {
         heartbeat.beat();
-        let mut lines = match fetch(&mut processes, &cubin) {
+        // Its process may end meanwhile.
+        let user = accountable_user(cubin.pid).unwrap_or(GONE_USER);
+        let lines = match fetch(&mut processes, &cubin) {
             Ok(image) => catch_faults(|| read_lines(&mut reader, &cubin, &image))
                 .unwrap_or_else(|_| failed(&cubin, "reading it met a defect".to_owned())),
             Err(because) => failed(&cubin, because),
         };
-        match left.checked_sub(bytes_of(&lines)) {
-            Some(rest) => left = rest,
-            None => lines = failed(&cubin, "there are too many lines already".to_owned()),
-        }
+        let lines = match shares.take(user, bytes_of(&lines)) {
+            true => lines,
+            false => failed(&cubin, "there are too many lines of this user already".to_owned()),
+        };
         tracing::debug!(
             pid = cubin.pid,
             crc = cubin.crc,
@@ -173,6 +178,15 @@ mod tests {
         let at = |offset| lines.at("_Z5scalePfi", offset).map(|(file, line)| (file, line.get()));
         assert_eq!((at(0xa0), at(0x180)), (Some(("/src/demo/twice.cuh", 12)), None));
         assert_eq!(lines.at("_Z4gone", 0), None);
+    }
+
+    #[test]
+    fn lines_of_one_user_leave_room_for_those_of_others() {
+        let bytes = bytes_of(&CubinLines { files: vec!["x".repeat(16 << 20)], ..CubinLines::default() });
+        let mut shares = Shares::new(LINES_MAX, SHARE);
+        let images = (0..1000).take_while(|_| shares.take(7, bytes)).count();
+        assert_eq!(images, 12, "four fifths");
+        assert!(shares.take(8, bytes));
     }
 
     #[test]
