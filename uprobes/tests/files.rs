@@ -217,7 +217,7 @@ fn a_file_of_an_ended_process_is_searched_for_the_next() {
     assert!(planner.add_libraries(vec![ended]).is_empty(), "not again through that process");
     let ids = planner.add_libraries(vec![living]);
     let planned = planner.get(*ids.first().expect("it is searched")).unwrap();
-    assert!(planned.version.is_some() && planned.sites.len() == 1, "{planned:?}");
+    assert!(planned.version.is_some() && !planned.sites.is_empty(), "{planned:?}");
 }
 
 #[test]
