@@ -203,7 +203,7 @@ fn a_library_that_is_no_elf_file_says_so() {
 }
 
 #[test]
-fn a_file_of_an_ended_process_is_searched_for_the_next() {
+fn a_file_of_an_ended_process_is_searched_again() {
     let folder = tempfile::tempdir().unwrap();
     let source = "int cuLaunchKernel(void *f) { return f != 0; }";
     let Some(path) = compile(folder.path(), "libcuda.so.1", source, &[]) else { return };
