@@ -203,7 +203,8 @@ fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymb
 }
 
 /// Whether somebody may have put a link where others put files (`/tmp`). As with `fs.protected_symlinks`, which does
-/// not see that links are followed here: only the owner of such a folder, and this process's user, may have links there.
+/// not see that links are followed here: only the owner of such a folder, and this process's user, may have links in
+/// it.
 fn is_planted(folder: &OwnedFd, link: &OwnedFd) -> Result<bool, NoSymbol> {
     /// Sticky, and writable by everybody.
     const SHARED: u16 = 0o1002;

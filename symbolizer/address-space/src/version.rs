@@ -40,8 +40,10 @@ pub struct FileVersion {
 }
 
 /// The version of a file according to its metadata: enough to distinguish files that are mapped during a capture.
-/// Anything kept longer, or shared between users, needs a [`FileVersion`]. With the time of the last change, which users
-/// cannot set: a file of a user, made for the size and time that a package will have, may leave its number to that.
+/// Anything kept longer, or shared between users, needs a [`FileVersion`].
+///
+/// It has the time of the last change, which users cannot set: a file of a user, made with the size and time that a
+/// package will have, may leave its number to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
     device: u64,
