@@ -10,7 +10,9 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
-use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
@@ -147,7 +149,8 @@ pub fn give_up_privileges(bounds: &Bounds) -> io::Result<()> {
     if !capabilities(None)?.permitted.is_empty() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    Ok(())
+    // Last, since a change of user sets it to `fs.suid_dumpable`: other processes of this user may not trace it.
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Limits the private memory of this process. Files mapped for reading do not count.
