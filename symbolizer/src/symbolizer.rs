@@ -2,8 +2,8 @@
 //!
 //! Owns: the order in which address spaces, modules, code maps of runtimes and the kernel's symbols are consulted.
 //! Because: a location is cheap and decides whether two samples are in the same code; a name is expensive and is
-//! needed once per location, later, possibly after the process is gone. Does not: keep samples, read clocks, or wait
-//! for a network.
+//! needed once per location, later, possibly after the process is gone. Does not: keep samples, or wait for a
+//! network.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -183,7 +183,7 @@ fn control_z_works_in_prompts_menus_and_the_help() {
 }
 
 #[test]
-fn a_key_writes_the_capture_so_far_or_says_why_not() {
+fn a_key_writes_the_capture_or_says_why_not() {
     let mut program = Program::new(80, 24);
     program.press("w");
     assert_eq!(program.effects, Effects::WriteKept);
@@ -238,7 +238,7 @@ fn a_key_without_effect_says_why() {
 }
 
 #[test]
-fn a_search_in_a_source_file_leads_to_the_flame_graph() {
+fn searching_a_source_file_leads_to_the_flame_graph() {
     let mut program = Program::new(80, 24);
     program.press("/step Enter o");
     assert_eq!(program.model.tab(), Tab::Source);

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_user_who_took_too_long_are_read_later() {
+    fn files_of_users_over_their_time_are_read_later() {
         let (own, mut files) = (std::process::id(), CompilerFiles::default());
         assert_eq!(files.cached_kernel(own, 7), Err(NoOrigin::NotFound));
         let user = accountable_user(own).unwrap();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_code_that_was_left_out_are_in_it() {
+    fn only_addresses_of_left_out_code_are_in_it() {
         let mut code = LeftOutCode::default();
         code.add(0x1000, 16);
         code.add(0x1020, 16);

@@ -184,7 +184,7 @@ fn missing_addresses_are_requested_once_and_in_batches() {
 }
 
 #[test]
-fn an_address_is_requested_for_the_time_of_its_first_stack() {
+fn an_address_is_requested_for_its_first_time() {
     let mut pipeline = run("
         10 sample 7/7 app a! main
         12 sample 7/7 app b! main

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_with_a_name_of_any_bytes_is_a_target() {
+    fn a_child_with_any_name_is_a_target() {
         use std::os::unix::ffi::OsStrExt as _;
 
         let folder = tempfile::tempdir().unwrap();

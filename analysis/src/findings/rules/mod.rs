@@ -64,6 +64,8 @@ mod healthy_tests;
 #[cfg(test)]
 mod loader_tests;
 #[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
 mod rank_tests;
 #[cfg(test)]
 mod tests;

@@ -576,62 +576,6 @@ fn a_late_first_kernel_is_found() {
     assert_eq!(found_at("late-start", &whole, Some("f")), "healthy");
 }
 
-/// A capture of 10 s, read twice a second, on a machine with two CPUs, one of them busy, with further lines.
-pub(super) fn on_machine(lines: &str) -> String {
-    let busy = "system:cpu-busy-time: m machine / m cpu 0 20x500000000\nsystem:cpu-busy-time: m machine / m cpu 1 20x0";
-    format!("{busy}\n{lines}")
-}
-
-#[test]
-fn pressure_of_the_machine_is_found() {
-    let rules = [
-        ("cpu-pressure", "cpu-pressure-time", "some program of the machine waited for a CPU", 150_000_000),
-        ("io-pressure", "io-pressure-time", "some program of the machine waited for a disk", 150_000_000),
-        (
-            "memory-pressure",
-            "memory-pressure-time",
-            "some program of the machine waited for memory",
-            150_000_000,
-        ),
-    ];
-    for (rule, metric, what, ns) in rules {
-        let waits = |ns: u64| on_machine(&format!("system:{metric}: m machine 20x{ns}"));
-        check(rule, &waits(ns), &format!("For 30% of the capture, {what}"));
-        check(rule, &waits(1_000_000), "healthy");
-        check(rule, "P py-7 / n f 300", "record with --system-metrics 500ms");
-        // A kernel that does not count pressure.
-        check(rule, &on_machine(""), "record with --system-metrics 500ms");
-    }
-    let lines = on_machine("P py-7 / n f 250\nsystem:cpu-pressure-time: m machine 20x150000000");
-    let profile = profile(&lines);
-    let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
-    let found = Findings::compute(&subset, Nanos(10_000_000_000), &Settings::default());
-    let pressure = found.findings.iter().find(|finding| finding.rule == "cpu-pressure").unwrap();
-    let evidence: Vec<_> = pressure.evidence.iter().map(|of| (of.name.as_ref(), of.value)).collect();
-    let expect = [
-        ("time in which some task waited for a CPU", 30.0),
-        ("CPUs of the machine busy", 50.0),
-        ("of that, for the profiled programs", 25.0),
-    ];
-    assert_eq!(evidence, expect);
-}
-
-#[test]
-fn a_cpu_limit_that_stops_a_cgroup_is_found() {
-    let limit = |throttled: u64| {
-        on_machine(&format!(
-            "system:limited-periods: m machine / m cgroup /job 20x5\n\
-             system:throttled-periods: m machine / m cgroup /job 20x{throttled}"
-        ))
-    };
-    check("cpu-limit", &limit(2), "The CPU limit of cgroup /job stopped it in 40% of its periods");
-    check("cpu-limit", &limit(0), "healthy");
-    // They would be reported twice, and the machine may be idle.
-    check("cpu-pressure", &limit(2), "record with nothing");
-    check("cpu-limit", &on_machine(""), "healthy");
-    check("cpu-limit", "P py-7 / n f 300", "record with --system-metrics 500ms");
-}
-
 #[test]
 fn losses_are_found() {
     let mut profile = profile("P py-7 / n f 300");

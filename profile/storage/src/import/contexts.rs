@@ -282,8 +282,8 @@ impl Builder<'_> {
         ops.open.push(OpenOp { node, id, op, begin, end, goes_on, inner: 0, ranges: 0, metric });
     }
 
-    /// The metric of a call's length: that of a launch or of a wait. A call of the runtime that makes one of the driver,
-    /// which some tools list too, launches or waits once.
+    /// The metric of a call's length: that of a launch or of a wait. A call of the runtime that makes one of the
+    /// driver, which some tools list too, launches or waits once.
     fn metric(&self, op: &HostOp, open: &[OpenOp]) -> Option<Metric> {
         if !op.kind.is_call() {
             return None;

@@ -67,8 +67,7 @@ impl ProbedFiles {
 
     /// The file with the probes of this plan, and a path that stays valid; `None` if another one was searched.
     pub(super) fn of_plan(&self, planned: &PlannedFile) -> Option<(FileId, PathBuf)> {
-        let (id, probed) =
-            self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&planned.id))?;
+        let (id, probed) = self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&planned.id))?;
         (searched(planned) == Some(probed.key)).then(|| (*id, path_of(&probed.file)))
     }
 
