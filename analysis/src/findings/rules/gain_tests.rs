@@ -12,8 +12,7 @@ use deepctx_profile::units::Nanos;
 
 use super::device_tests::{sending, utilization};
 use super::healthy_tests::queued;
-use super::machine_tests::on_machine;
-use super::tests::{could_win_what_it_touches, profile};
+use super::tests::{could_win_what_it_touches, on_machine, profile};
 use super::{RULES, rank_tests};
 use crate::findings::{Finding, Findings, Settings};
 

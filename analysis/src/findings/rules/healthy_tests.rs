@@ -5,8 +5,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::text;
 
-use super::machine_tests::on_machine;
-use super::tests::{check, found, profile};
+use super::tests::{check, found, on_machine, profile};
 
 #[test]
 fn what_progress_bars_and_sweeps_run_is_no_logging() {

@@ -3,15 +3,9 @@
 use deepctx_profile::metric::Metric;
 use deepctx_profile::units::Nanos;
 
-use super::tests::{check, profile};
+use super::tests::{check, on_machine, profile};
 use crate::findings::{Findings, Settings};
 use crate::{Selection, Subset};
-
-/// A capture of 10 s, read twice a second, on a machine with two CPUs, one of them busy, with further lines.
-pub(super) fn on_machine(lines: &str) -> String {
-    let busy = "system:cpu-busy-time: m machine / m cpu 0 20x500000000\nsystem:cpu-busy-time: m machine / m cpu 1 20x0";
-    format!("{busy}\n{lines}")
-}
 
 #[test]
 fn pressure_of_the_machine_is_found() {

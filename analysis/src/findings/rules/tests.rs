@@ -35,6 +35,12 @@ pub(super) fn profile(lines: &str) -> Profile {
     profile
 }
 
+/// A capture of 10 s, read twice a second, on a machine with two CPUs, one of them busy, with further lines.
+pub(super) fn on_machine(lines: &str) -> String {
+    let busy = "system:cpu-busy-time: m machine / m cpu 0 20x500000000\nsystem:cpu-busy-time: m machine / m cpu 1 20x0";
+    format!("{busy}\n{lines}")
+}
+
 pub(super) fn found(rule: &str, profile: &Profile) -> String {
     found_at(rule, profile, None)
 }
