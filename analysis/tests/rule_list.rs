@@ -11,10 +11,11 @@ use deepctx_analysis::{Selection, Subset};
 use deepctx_profile::{Metric, Nanos, text};
 
 /// Where tests of rules are, from the root of the checkout, and what a reader looks for there.
-const TESTS: [(&str, &str); 9] = [
+const TESTS: [(&str, &str); 10] = [
     ("analysis/src/findings/rules/device_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/healthy_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/loader_tests.rs", "findings/rules"),
+    ("analysis/src/findings/rules/machine_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/rank_tests.rs", "findings/rules"),
     ("tests/tests/torch/defects.rs", "torch"),

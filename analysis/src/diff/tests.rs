@@ -245,7 +245,7 @@ fn options_that_change_what_is_shown_are_noted() {
     let hostile = compare(&before, &with(&[("probe", "`x`|\u{202e}<b>\u{7}")]), &CPU).changes(3);
     crate::render::markdown::write_comparison(&hostile, &mut markdown).unwrap();
     let markdown = String::from_utf8(markdown).unwrap();
-    assert!(markdown.contains(r"\`x\`\|\<b\>"), "{markdown}");
+    assert!(markdown.contains(r"\`x\`\|\?\<b\>\?"), "{markdown}");
 }
 
 /// A capture of one context with these options.
