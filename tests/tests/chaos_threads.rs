@@ -101,7 +101,7 @@ fn a_trace_that_is_not_written_costs_only_itself() {
     recording.wait_until(|file| sample_count(file) > 0);
     let held = HeldObjects::by(&recording.pid());
     recording.signal("INT");
-    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(15));
+    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(60));
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the trace: the disk did not take the last part"), "{said}");
     let opened = deepctx_storage::open(recording.file()).unwrap();
@@ -158,7 +158,7 @@ fn stands_still(pid: &str, thread: &str, options: &[&str], missing: &str) {
     assert!(line.ends_with(missing), "{line}");
     let held = HeldObjects::by(&recording.pid());
     recording.signal("INT");
-    let RecordingOutcome { said, .. } = recording.ended_within(Duration::from_secs(20));
+    let RecordingOutcome { said, .. } = recording.ended_within(Duration::from_secs(60));
     if !keeps {
         let profile = deepctx_storage::open(recording.file()).unwrap().profile;
         let checked = profile.ledger.check(CheckTime::Finished);
@@ -203,7 +203,7 @@ fn probes_that_stand_still_cost_no_samples() {
     let mut recording = Recording::by(standing, &["--pid", &busy.pid()]);
     recording.wait_until(|file| sample_count(file) > 0);
     recording.signal("INT");
-    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(20));
+    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(60));
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(said.contains("the thread \"probes\" did not end within 5 s"), "{said}");
     let opened = deepctx_storage::open(recording.file()).unwrap();

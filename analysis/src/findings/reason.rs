@@ -37,6 +37,7 @@ reasons! {
         "the number of steps is not known", helps "--probe operators,ranges";
     pub(super) const NO_STEPS = "no-steps", "the steps of training are not known", helps "--probe ranges";
     pub(super) const NO_RANK_STEPS = "no-rank-steps", "the traces of ranks have no steps", helps "--probe ranges";
+    pub(super) const NO_COMMON_STEPS = "no-common-steps", "ranks have no training step in common";
     pub(super) const NO_RANKS = "no-ranks", "the profile has no single events of several ranks", helps "--trace";
     pub(super) const NO_COMMON_COLLECTIVE = "no-common-collective", "ranks have no collective in common";
     pub(super) const CLOCKS_DISAGREE = "clocks-disagree",

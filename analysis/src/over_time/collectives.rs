@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use deepctx_common::reasons;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{DeviceOp, Job, KernelClass, RankTrace, TraceTime};
 use deepctx_profile::units::Nanos;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -194,7 +195,10 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
     let mut communicators = Communicators::new();
     for of in job.ranks() {
         let window = Window::new(of, steps);
-        result.communicators_inferred |= collect(&window, &mut communicators);
+        // What two ranks send each other is matched like a collective of both.
+        let messages = Messages::of(&window).ok().filter(|_| job.ranks().len() > 2);
+        let messages = messages.map_or_else(FxHashSet::default, |found| found.inferred);
+        result.communicators_inferred |= collect(&window, &messages, &mut communicators);
     }
     let mut matched: Vec<MatchedCommunicator> = Vec::new();
     for (communicator, mut parts) in communicators {
@@ -218,8 +222,12 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
     found
 }
 
-/// Adds the collectives of a rank. Returns whether communicators had to be inferred.
-fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
+/// Adds the collectives of a rank, without these messages. Returns whether communicators had to be inferred.
+fn collect(
+    window: &Window<'_>,
+    messages: &FxHashSet<Id<DeviceOp>>,
+    communicators: &mut Communicators,
+) -> bool {
     let trace = &window.of.trace;
     // A kernel may run several collectives.
     let mut recorded: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -229,7 +237,6 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
             of_op.push((note.communicator, note.ordinal));
         }
     }
-    let messages = Messages::of(window).map_or_else(|_| FxHashSet::default(), |found| found.inferred);
     let mut ops: Vec<_> = window.device().collect();
     ops.retain(|(_, op)| KernelClass::of(op.kind, window.name(op)) == KernelClass::Communication);
     ops.sort_by_key(|(id, op)| (op.begin, *id));

@@ -102,11 +102,30 @@ pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<ProcessLane> {
 
 /// The timeline as shown; `elapsed` is the length of the capture.
 pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed: Nanos) -> Timeline {
-    let timeline = &profile.timeline;
     let ordered = ordered(profile, selection.group_by);
     let mut lanes: Vec<Lane> = ordered.into_iter().map(|owned| owned.lane).collect();
     let lanes_left_out = lanes.len().saturating_sub(LANES_SHOWN);
     lanes.truncate(LANES_SHOWN);
+    Timeline { lanes_left_out, ..timeline(profile, lanes, elapsed) }
+}
+
+/// The timeline of the busiest threads and streams alone, the busiest first.
+pub(super) fn busiest(profile: &Profile, elapsed: Nanos) -> Timeline {
+    let all: Vec<Lane> = ordered(profile, GroupBy::Thread).into_iter().map(|owned| owned.lane).collect();
+    let of = |metric: Metric, most: usize| {
+        let below_process = |lane: &&Lane| lane.kind != FrameKind::Process && lane.metric == metric.name();
+        let mut found: Vec<&Lane> = all.iter().filter(below_process).collect();
+        found.sort_rows_by_key(|lane| Reverse(lane.total));
+        found.truncate(most);
+        found.into_iter().cloned().collect::<Vec<Lane>>()
+    };
+    let shown = [of(Metric::CpuTime, THREADS_SHOWN), of(Metric::GpuTime, STREAMS_SHOWN)].concat();
+    timeline(profile, shown, elapsed)
+}
+
+/// A timeline of these lanes, in windows that reach until now.
+fn timeline(profile: &Profile, mut lanes: Vec<Lane>, elapsed: Nanos) -> Timeline {
+    let timeline = &profile.timeline;
     let (window, factor) = windows_until(elapsed, timeline.window());
     for lane in &mut lanes {
         let wider = lane.values.chunks(factor);
@@ -115,19 +134,7 @@ pub(super) fn lanes(profile: &Profile, selection: &Selection, elapsed: Nanos) ->
     }
     let windows = usize::try_from(elapsed.0.div_ceil(window.0)).unwrap_or(usize::MAX);
     let windows = windows.clamp(timeline.windows().div_ceil(factor), timeline::WINDOWS_MAX);
-    Timeline { window, windows, lanes, lanes_left_out }
-}
-
-/// The timeline of the busiest threads and streams alone, those of the hottest process first.
-pub(super) fn busiest(profile: &Profile, selection: &Selection, elapsed: Nanos) -> Timeline {
-    let by_thread = Selection { group_by: GroupBy::Thread, ..*selection };
-    let all = lanes(profile, &by_thread, elapsed);
-    let of = |metric: Metric, most: usize| {
-        let below_process = |lane: &&Lane| lane.kind != FrameKind::Process && lane.metric == metric.name();
-        all.lanes.iter().filter(below_process).take(most).cloned().collect::<Vec<Lane>>()
-    };
-    let shown = [of(Metric::CpuTime, THREADS_SHOWN), of(Metric::GpuTime, STREAMS_SHOWN)].concat();
-    Timeline { lanes: shown, lanes_left_out: 0, ..all }
+    Timeline { window, windows, lanes, lanes_left_out: 0 }
 }
 
 /// The width of windows so that a bounded number reaches until now, and how many of the profile's windows each joins:

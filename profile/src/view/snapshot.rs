@@ -114,7 +114,7 @@ pub struct Overview {
     pub operators: Vec<TableRow>,
     /// Layers of models, likewise; largest first by the latter.
     pub layers: Vec<TableRow>,
-    /// Time of the busiest threads and streams, those of the hottest process first.
+    /// Time of the busiest threads and streams, the busiest first.
     pub timeline: Timeline,
 }
 

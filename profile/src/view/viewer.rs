@@ -69,10 +69,9 @@ impl Viewer {
         let total = |metric| MetricTotal { metric, total: profile.tree.total(metric).sum };
         let extra = match &request.part {
             TabRequest::Flame => TabData::None,
-            TabRequest::Overview => TabData::Overview(Overview {
-                timeline: busiest(profile, &request.selection, header.elapsed),
-                ..overview(tree)
-            }),
+            TabRequest::Overview => {
+                TabData::Overview(Overview { timeline: busiest(profile, header.elapsed), ..overview(tree) })
+            }
             TabRequest::Callers => TabData::Callers(tree.callers(resolution)),
             TabRequest::Table => TabData::Table(tree.full_table(profile, resolution, since)),
             TabRequest::Timeline | TabRequest::Events | TabRequest::EventRange(..) => {

@@ -17,6 +17,8 @@ pub(crate) struct HeldObjects {
 }
 
 impl HeldObjects {
+    /// Those of a profiler that records.
+    #[track_caller]
     pub(crate) fn by(pid: &str) -> Self {
         let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
         let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
@@ -24,7 +26,9 @@ impl HeldObjects {
             let lines = texts.iter().flat_map(|text| text.lines());
             lines.filter_map(|line| line.strip_prefix(key)?.trim().parse().ok()).collect()
         };
-        Self { programs: numbers("prog_id:"), links: numbers("link_id:") }
+        let held = Self { programs: numbers("prog_id:"), links: numbers("link_id:") };
+        assert!(!held.programs.is_empty(), "process {pid} holds no kernel program");
+        held
     }
 
     /// Waits until the kernel has freed all of them, which follows their last use.

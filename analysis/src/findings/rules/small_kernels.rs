@@ -101,6 +101,6 @@ fn resources(facts: &Facts<'_>, names: &FxHashSet<FrameId>) -> Vec<Figure> {
     let shared = shapes.iter().filter_map(|shape| shape.most_shared()).max();
     let registers =
         registers.map(|most| Figure::measured("most registers of a thread", most.into(), "count"));
-    let shared = shared.map(|most| Figure::measured("most shared memory of a block", most.into(), "bytes"));
+    let shared = shared.map(|most| Figure::bounded("most shared memory of a block", most.into(), "bytes"));
     registers.into_iter().chain(shared).collect()
 }

@@ -49,7 +49,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if share < values.get("min_percent") || part < values.get("min_part_percent") || by_turns {
         return Outcome::Healthy { datapoints };
     }
-    let at_least_ns = for_certain(&found.collectives, latest.rank).min(at_most_ns);
+    // Of waits at once, the same part is certain as of all.
+    let certain = percent(for_certain(&found.collectives, latest.rank), latest.waited_for_ns);
+    let at_least_ns = (certain.min(100.0) / 100.0 * waited_for_ns as f64) as u64;
     if percent(at_least_ns, ranks.time_ns()) < values.get("min_percent") {
         return Outcome::missing(reason::CLOCKS_DISAGREE);
     }

@@ -28,8 +28,11 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(ranks) = facts.ranks() else { return no_ranks() };
-    if ranks.imbalance.is_empty() || ranks.steps_ns.values().all(|ns| *ns == 0) {
+    if ranks.steps_ns.values().all(|ns| *ns == 0) {
         return Outcome::missing(reason::NO_RANK_STEPS);
+    }
+    if ranks.imbalance.is_empty() {
+        return Outcome::missing(reason::NO_COMMON_STEPS);
     }
     let datapoints = ranks.ranks.len() as u64;
     // Waiting and exchanging follow from the imbalance of other ranks, and idle is the rest.

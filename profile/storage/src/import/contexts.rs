@@ -85,20 +85,25 @@ pub(super) fn add(trace: &Trace, links: &Links, part: Part, root: NodeId, profil
     }
     builder.tensors();
     builder.device(links);
-    let uses = device_uses(trace, part);
-    profile.gpu.uses.extend(uses);
     trace.span().map_or(Nanos(0), |(first, last)| last - first)
 }
 
-/// How long each device was at work in a part of a trace.
-fn device_uses(trace: &Trace, part: Part) -> Vec<DeviceUse> {
-    let Some((first, last)) = trace.span() else { return Vec::new() };
+/// Adds how long each device was at work in a part of traces. They share a clock, and devices of one number are one.
+pub(super) fn add_device_uses<'t>(
+    traces: impl Iterator<Item = &'t Trace> + Clone,
+    part: Part,
+    profile: &mut Profile,
+) {
+    let of_all = traces.clone().filter_map(Trace::span);
+    let Some((first, last)) = of_all.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) else { return };
     let (first, last) = (first.max(part.from), last.min(part.to));
     let mut spans: BTreeMap<u32, Vec<(TraceTime, TraceTime)>> = BTreeMap::new();
-    for (_, op) in trace.device.iter() {
-        let Some(stream) = trace.streams().get(op.stream.index()) else { continue };
-        if part.of(op.begin, op.end()).is_some() {
-            spans.entry(stream.device).or_default().push((op.begin.max(first), op.end().min(last)));
+    for trace in traces {
+        for (_, op) in trace.device.iter() {
+            let Some(stream) = trace.streams().get(op.stream.index()) else { continue };
+            if part.of(op.begin, op.end()).is_some() {
+                spans.entry(stream.device).or_default().push((op.begin.max(first), op.end().min(last)));
+            }
         }
     }
     let uses = spans.into_values().map(|mut spans| {
@@ -113,7 +118,7 @@ fn device_uses(trace: &Trace, part: Part) -> Vec<DeviceUse> {
         }
         DeviceUse { busy: Nanos(busy), until_first: begin - first, since_first: last - begin }
     });
-    uses.collect()
+    profile.gpu.uses.extend(uses);
 }
 
 struct Builder<'a> {

@@ -252,6 +252,7 @@ fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
     for (_, trace) in &traces {
         contexts::add(trace, &Links::of(trace), Part::ALL, NodeId::ROOT, profile);
     }
+    contexts::add_device_uses(traces.iter().map(|(_, trace)| trace), Part::ALL, profile);
     last - first
 }
 
@@ -265,6 +266,7 @@ pub fn profile_of_job(job: &Job, name: &str) -> ImportedProfile {
         let frame = profile.frame(frame);
         let root = profile.tree.child(NodeId::ROOT, frame);
         elapsed = elapsed.max(contexts::add(&of.trace, &of.links, Part::ALL, root, &mut profile));
+        contexts::add_device_uses([&of.trace].into_iter(), Part::ALL, &mut profile);
     }
     ImportedProfile { profile, kind: Kind::Kineto, elapsed }
 }
@@ -281,6 +283,7 @@ pub fn profile_of_range(lanes: &EventLanes, from: Nanos, to: Nanos) -> Profile {
             root = profile.tree.child(NodeId::ROOT, frame);
         }
         contexts::add(&of.trace, &of.links, Part { from, to }, root, &mut profile);
+        contexts::add_device_uses([&of.trace].into_iter(), Part { from, to }, &mut profile);
     }
     profile
 }

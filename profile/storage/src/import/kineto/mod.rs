@@ -86,12 +86,12 @@ fn read_text(text: &str) -> Result<Vec<Trace>, ImportError> {
     Ok(reader.finish())
 }
 
-/// Whether the error is at the last byte of the text: a truncated number is invalid, not an early end. A list that ends
-/// is not truncated.
+/// Whether the error is at the last byte of the text: a truncated number is invalid, not an early end. A list or an
+/// object that ends is not truncated.
 fn is_at_end(text: &str, error: &serde_json::Error) -> bool {
     let last_line = text.rsplit('\n').next().unwrap_or_default();
     let is_last = text.matches('\n').count() + 1 == error.line() && error.column() >= last_line.len();
-    is_last && !last_line.ends_with(']')
+    is_last && !last_line.ends_with([']', '}'])
 }
 
 #[derive(Default)]
