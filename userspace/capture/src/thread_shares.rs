@@ -15,7 +15,7 @@ pub(crate) fn may_be_unfair(entries: usize, room: usize) -> bool {
 }
 
 /// The entries to remove from a table with this room, so that no user but root has more than
-/// [`MULTIPLE`] times what is free. Entries come with their users; which of a user's entries are removed is arbitrary.
+/// [`MULTIPLE`] times what is free. Entries come with their users; the first ones of a user are removed.
 pub(crate) fn over_share<K: Copy>(entries: &[(K, u32)], room: usize) -> Vec<K> {
     let mut shares = Shares::new(room, MULTIPLE);
     for (_, user) in entries {

@@ -3,7 +3,7 @@
 //! Owns: removing entries above their user's share. Because: the table holds some ten thousand threads of all users,
 //! and one user may have more. Does not: record waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use deepctx_common::process::Blocked;
 use deepctx_symbolizer::{GONE_USER, accountable_user};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
+use super::clock::monotonic_ns;
 use super::message::Message;
 use super::supervisor::{Heartbeat, Supervisor};
 use super::thread_shares::{may_be_unfair, over_share};
@@ -20,6 +21,8 @@ use super::wait_counters::WaitCounters;
 
 /// How often the table is checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// Waits that began this recently stay.
+const YOUNG_NS: u64 = 1_000_000_000;
 
 /// Starts the thread that checks the table `BLOCKED`; it ends when the result is dropped.
 ///
@@ -54,19 +57,26 @@ fn run(blocked: &MapHandle, messages: &Sender<Message>, end: &Receiver<()>, hear
     }
 }
 
-/// Removes what exceeds its user's share; returns how many entries.
+/// Removes what exceeds its user's share, the longest waits first; returns how many entries.
 fn sweep(blocked: &MapHandle) -> usize {
-    let keys: Vec<Vec<u8>> = blocked.keys().collect();
     let room = blocked.max_entries() as usize;
+    // The iteration begins again where its key has gone meanwhile.
+    let keys: HashSet<Vec<u8>> = blocked.keys().take(room).collect();
     if !may_be_unfair(keys.len(), room) {
         return 0;
     }
     let mut users: HashMap<u32, u32> = HashMap::new();
-    let mut user_of = |key: &[u8]| {
-        let value = blocked.lookup(key, MapFlags::ANY).ok()??;
-        let pid = Blocked::read_from(&value)?.pid;
-        Some(*users.entry(pid).or_insert_with(|| accountable_user(pid).unwrap_or(GONE_USER)))
+    let mut wait_of = |key: Vec<u8>| {
+        let value = blocked.lookup(&key, MapFlags::ANY).ok()??;
+        let Blocked { began_ns, pid, .. } = Blocked::read_from(&value)?;
+        let user = *users.entry(pid).or_insert_with(|| accountable_user(pid).unwrap_or(GONE_USER));
+        Some((began_ns, key, user))
     };
-    let entries: Vec<_> = keys.iter().filter_map(|key| Some((key, user_of(key)?))).collect();
-    over_share(&entries, room).into_iter().filter(|key| blocked.delete(key).is_ok()).count()
+    let mut waits: Vec<(u64, Vec<u8>, u32)> = keys.into_iter().filter_map(&mut wait_of).collect();
+    waits.sort_unstable();
+    let entries: Vec<_> = waits.iter().map(|(began_ns, key, user)| ((*began_ns, key), *user)).collect();
+    let removed = over_share(&entries, room).into_iter();
+    // The kernel programs may be writing to one that has just begun.
+    let begun_before = monotonic_ns().saturating_sub(YOUNG_NS);
+    removed.filter(|(began_ns, key)| *began_ns < begun_before && blocked.delete(key).is_ok()).count()
 }

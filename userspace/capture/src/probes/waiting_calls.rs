@@ -4,6 +4,7 @@
 //! tables hold a few thousand calls of all threads, and a stale entry would block a slot forever. Does not: follow
 //! threads over time: dead threads are found when the table is scanned.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use deepctx_common::Plain as _;
@@ -44,9 +45,9 @@ impl WaitingCalls {
 }
 
 fn swept(map: &MapHandle, thread_of: impl Fn(&[u8]) -> Option<u32>) -> SweptCalls {
-    // All keys first: the iteration restarts at a removed key.
-    let keys: Vec<Vec<u8>> = map.keys().collect();
     let room = map.max_entries() as usize;
+    // All keys first: the iteration begins again where its key has gone, here or in the kernel.
+    let keys: HashSet<Vec<u8>> = map.keys().take(room).collect();
     // Users are read only then: each takes some ten microseconds.
     let checks_shares = may_be_unfair(keys.len(), room);
     let (mut ended, mut live) = (0, Vec::new());
