@@ -318,6 +318,9 @@ impl ProbeWorker {
     /// Scans processes for libraries, and attaches to the new ones.
     fn scan(&mut self, pids: &[u32]) {
         for &pid in pids {
+            if self.is_ending() {
+                break;
+            }
             let began_ns = monotonic_ns();
             let new = match self.plan(pid) {
                 Ok(new) => new,
@@ -343,6 +346,11 @@ impl ProbeWorker {
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
         self.take_refused();
         self.report();
+    }
+
+    /// Whether the capture ends: what is attached from then on would only have to be detached, and the end waits for it.
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
     }
 
     fn take_refused(&mut self) {
@@ -389,6 +397,9 @@ impl ProbeWorker {
 
     fn attach_all(&mut self, new: Vec<PlanId>) {
         for id in new {
+            if self.is_ending() {
+                break;
+            }
             let Some(planned) = self.planner.get(id).cloned() else { continue };
             let refused = self.sites.refused();
             self.attach(&planned);
@@ -588,7 +599,7 @@ impl ProbeWorker {
             match self.messages.send_timeout(message, Duration::from_millis(200)) {
                 Ok(()) => return true,
                 Err(SendTimeoutError::Disconnected(_)) => return false,
-                Err(SendTimeoutError::Timeout(_)) if self.ending.load(Ordering::Acquire) => return false,
+                Err(SendTimeoutError::Timeout(_)) if self.is_ending() => return false,
                 Err(SendTimeoutError::Timeout(back)) => message = back,
             }
         }
