@@ -129,8 +129,11 @@ pub(crate) fn close(mut links: Vec<OwnedFd>) {
                     drop(link);
                     CLOSED.fetch_add(1, Ordering::Relaxed);
                 };
+                let started = std::thread::Builder::new().name("close".into()).spawn_scoped(scope, close);
                 // If no thread can be started, the link is closed here, with the dropped closure.
-                let _ = std::thread::Builder::new().name("close".into()).spawn_scoped(scope, close);
+                if started.is_err() {
+                    CLOSED.fetch_add(1, Ordering::Relaxed);
+                }
             }
         });
     }

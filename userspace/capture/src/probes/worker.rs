@@ -232,7 +232,10 @@ impl ProbeWorker {
         self.sites.mute_correlations();
         let drained_ns = now_ns.saturating_add(DRAIN_GRACE.as_nanos() as u64);
         links::close(self.links.values_mut().flat_map(|links| links.calls.drain(..)).collect());
-        self.duty_cycle = None;
+        // Dropped, its links would be closed one after another.
+        if let Some(mut duty_cycle) = self.duty_cycle.take() {
+            duty_cycle.detach();
+        }
         let is_read = |planned: &&PlannedFile| matches!(planned.collector, Some(Ok(_)));
         let mut pids = self.planner.planned().iter().filter(is_read).flat_map(|planned| &planned.pids);
         // A process that ends sends everything before.
@@ -240,6 +243,7 @@ impl ProbeWorker {
         if lives && self.send(Message::CallsEnd(now_ns)) {
             thread::sleep(Duration::from_nanos(drained_ns.saturating_sub(monotonic_ns())));
         }
+        links::close(self.links.values_mut().flat_map(|links| links.messages.drain(..)).collect());
     }
 
     /// Removes the probes of files that no process has any more, and gives their places to others.
