@@ -221,6 +221,21 @@ fn a_file_of_an_ended_process_is_searched_again() {
 }
 
 #[test]
+fn a_file_that_nobody_can_open_is_planned_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("libcuda.so.1");
+    // Refused to every process, as are files on a user's file server.
+    fs::create_dir(&path).unwrap();
+    let of_one = Library::of_file(&path).unwrap();
+    let of_other = Library { pid: 1, ..of_one.clone() };
+    let mut planner = Planner::new(Vec::new(), Layers::Lowest, KERNEL);
+    let id = planner.add_libraries(vec![of_one])[0];
+    assert!(planner.get(id).unwrap().version.is_none());
+    planner.shelve(id);
+    assert!(planner.add_libraries(vec![of_other]).is_empty(), "not again through another process");
+}
+
+#[test]
 fn a_file_that_was_deleted_is_reached_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("sleeper");

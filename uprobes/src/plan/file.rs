@@ -53,6 +53,8 @@ pub struct PlannedFile {
     pub library: Library,
     /// The file that was searched: the process may map another one there later. `None` if it could not be opened.
     pub version: Option<FileVersion>,
+    /// It could not be opened through its first user, for a reason that says nothing of the next one.
+    pub others_may_open: bool,
     /// What it is to the plan.
     pub contents: Contents,
     /// The processes that have it mapped, ascending.
@@ -95,6 +97,7 @@ impl Search {
     /// The plan for a file that was opened; `None` if nothing is searched for in it.
     pub(super) fn plan(&self, library: Library, file: Result<File, NoSymbol>) -> Option<PlannedFile> {
         let version = file.as_ref().ok().and_then(|file| FileVersion::of(file).ok());
+        let others_may_open = file.as_ref().is_err_and(|because| is_of_process(*because));
         let file = file.map_err(NoProbe::File);
         let image = file.as_ref().map_err(|because| *because);
         let image = image.and_then(|file| Image::parse(file).map_err(NoProbe::File));
@@ -126,6 +129,7 @@ impl Search {
             pids: vec![library.pid],
             library,
             version,
+            others_may_open,
             contents,
             sites: probes.sites,
             missing: probes.missing,
@@ -211,6 +215,12 @@ impl Search {
         rows.retain(|_| is_there.next() == Some(true));
         rows
     }
+}
+
+/// Whether a file cannot be opened because of the process that maps it: it has ended, or maps another file by now. All
+/// other reasons hold through any process.
+pub(super) fn is_of_process(because: NoSymbol) -> bool {
+    matches!(because, NoSymbol::ProcessGone | NoSymbol::ModuleMissing | NoSymbol::ModuleDeleted)
 }
 
 fn of_family(family: Family) -> impl Iterator<Item = Row> {

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::catalogue::user::UserRow;
 use crate::locate::instruction::Kernel;
 use crate::locate::libraries::{self, FileKey, Library};
-use file::Search;
+use file::{Search, is_of_process};
 pub use file::{Contents, Layers, PlannedFile};
 pub use request::{NotRecorded, ProbeRequest, missing};
 
@@ -128,8 +128,8 @@ impl Planner {
             let file = library.open();
             // Marked before it is parsed: if that panics and a caller continues, it is not parsed again.
             match &file {
-                Ok(_) => self.empty.insert(key.clone()),
-                Err(_) => self.note_unopened(key.clone(), library.pid),
+                Err(because) if is_of_process(*because) => self.note_unopened(key.clone(), library.pid),
+                Ok(_) | Err(_) => self.empty.insert(key.clone()),
             }
             if let Some(planned) = self.search.plan(library, file) {
                 self.empty.remove(&key);
@@ -158,13 +158,13 @@ impl Planner {
         Some(planned)
     }
 
-    /// Treats a file as having nothing to probe, until it is retried; one that could not be opened, only as the process
-    /// maps it through which that was tried.
+    /// Treats a file as having nothing to probe, until it is retried; one that others may open, only as the process maps it
+    /// through which that was tried.
     pub fn shelve(&mut self, id: PlanId) {
         let Some(planned) = self.remove(id) else { return };
-        match planned.version {
-            Some(_) => self.empty.insert(planned.library.key()),
-            None => self.note_unopened(planned.library.key(), planned.library.pid),
+        match planned.others_may_open {
+            true => self.note_unopened(planned.library.key(), planned.library.pid),
+            false => self.empty.insert(planned.library.key()),
         }
     }
 

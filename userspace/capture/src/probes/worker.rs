@@ -466,7 +466,7 @@ impl ProbeWorker {
             Err(because) => {
                 // Another process that maps the file may give access to it.
                 if let Some(planned) = self.planner.get_mut(planned.id) {
-                    planned.version = None;
+                    planned.others_may_open = true;
                 }
                 return self.notice(format!("{}: no probes: {because}", path_of(planned)));
             }
