@@ -17,7 +17,7 @@ use deepctx_profile::trace::RecordedAccount;
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::snapshot::{Header, Overhead};
 
-/// Notices kept. The first ones are kept, because later ones tend to follow from them.
+/// Different notices kept. The first ones are kept, because later ones tend to follow from them.
 const NOTICES_MAX: usize = 100;
 /// Shortest interval over which rates are computed.
 const RATE_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Status {
     }
 
     pub(crate) fn add_notice(&mut self, notice: String) {
-        if self.notices.len() < NOTICES_MAX {
+        if self.notices.len() < NOTICES_MAX && !self.notices.contains(&notice) {
             self.notices.push(notice);
         }
     }
@@ -177,5 +177,13 @@ mod tests {
         let mut status = Status::default();
         (0..2 * NOTICES_MAX).for_each(|n| status.add_notice(n.to_string()));
         assert_eq!((status.notices.len(), status.notices[0].as_str()), (NOTICES_MAX, "0"));
+    }
+
+    #[test]
+    fn a_repeated_notice_takes_no_room() {
+        let mut status = Status::default();
+        (0..NOTICES_MAX).for_each(|_| status.add_notice("a file has no probes".into()));
+        status.add_notice("a probe is missing".into());
+        assert_eq!(status.notices, ["a file has no probes", "a probe is missing"]);
     }
 }
