@@ -57,6 +57,8 @@ pub(super) struct LocatedDebugFile {
     pub(super) doubted: bool,
     /// Its supplementary file.
     pub(super) supplement: Option<File>,
+    /// The build that it is of, if it says so.
+    build: Option<BuildId>,
 }
 
 impl DebugInfo {
@@ -69,6 +71,7 @@ impl DebugInfo {
                 symbols_only: false,
                 doubted: !is_owned_by_us(own),
                 supplement: None,
+                build: module.facts().build_id,
             });
         }
         if self.bytes_max == 0 {
@@ -79,7 +82,7 @@ impl DebugInfo {
             ModuleId::Content { .. } => None,
         };
         let most = if is_owned_by_us(own) { LINKED_BYTES_MAX } else { LINKED_BYTES_OF_OTHERS_MAX };
-        by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?, most))
+        by_id.or_else(|| self.by_link(module, sections.debug_link.as_ref()?, most))
     }
 
     /// The build to request from servers: that of a file without debug information of its own and, so far, without a
@@ -100,7 +103,8 @@ impl DebugInfo {
         if symbols_only && !has_usable_symbols(&facts) {
             return None;
         }
-        Some(LocatedDebugFile { file: Arc::new(file), symbols_only, doubted: true, supplement: None })
+        let (file, build) = (Arc::new(file), facts.build_id);
+        Some(LocatedDebugFile { file, symbols_only, doubted: true, supplement: None, build })
     }
 
     /// Whether debug information may be read. Only files in trusted folders may refer to a supplementary file.
@@ -116,8 +120,7 @@ impl DebugInfo {
         let file = maps::open_path(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
         if build.is_some() && facts.build_id != build {
-            tracing::warn!(path = %path.display(), "a file with debug information is of another build");
-            return None;
+            return refuse(path, "it is of another build");
         }
         let symbols_only = !self.usable(&facts, trusted);
         if symbols_only && !has_usable_symbols(&facts) {
@@ -131,6 +134,7 @@ impl DebugInfo {
             symbols_only,
             doubted: !trusted && !is_owned_by_us(&file),
             supplement: if symbols_only { None } else { supplement() },
+            build: facts.build_id,
             file: Arc::new(file),
         })
     }
@@ -150,19 +154,32 @@ impl DebugInfo {
     }
 
     /// Searches the same places as debuggers: beside the module, in `.debug` beside it, and below the debug folders.
-    /// Files of more than `most` bytes are not read.
-    fn by_link(&self, module: &str, link: &DebugLink, most: u64) -> Option<LocatedDebugFile> {
+    /// A build-id decides if both files have one; otherwise the checksum, for files of at most `most` bytes.
+    fn by_link(&self, module: &Module, link: &DebugLink, most: u64) -> Option<LocatedDebugFile> {
         let name = OsStr::from_bytes(&link.name);
-        let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
+        let beside = Path::new(&**module.path()).parent().filter(|folder| folder.is_absolute())?;
         let below = beside.strip_prefix("/").ok()?;
         let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (path, false));
         let far = self.folders.iter().map(|folder| (folder.join(below).join(name), true));
         near.into_iter().chain(far).find_map(|(path, trusted)| {
             let found = self.candidate(&path, trusted, None)?;
+            if let (Some(wanted), Some(build)) = (module.facts().build_id, found.build) {
+                return if build == wanted { Some(found) } else { refuse(&path, "it is of another build") };
+            }
             let most = if trusted || !found.doubted { most } else { most.min(LINKED_BYTES_OF_OTHERS_MAX) };
-            (checksum(&found.file, most) == Some(link.crc)).then_some(found)
+            match checksum(&found.file, most) {
+                Some(crc) if crc == link.crc => Some(found),
+                Some(_) => refuse(&path, "it has another checksum"),
+                None => refuse(&path, "it has no build-id, and is too large for its checksum or unreadable"),
+            }
         })
     }
+}
+
+/// Says why a file with debug information is not used.
+fn refuse(path: &Path, because: &str) -> Option<LocatedDebugFile> {
+    tracing::warn!(path = %path.display(), because, "a file with debug information is not used");
+    None
 }
 
 /// Whether the symbols of a separate file may be read.

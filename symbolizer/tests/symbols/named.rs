@@ -89,6 +89,28 @@ fn separate_debug_file_is_used_only_with_a_matching_checksum() {
     assert!(name().is_err());
 }
 
+#[test]
+fn a_linked_debug_file_is_recognized_by_its_build() {
+    let build = |id: &str| Program::compile(&["-g", &format!("-Wl,--build-id=0x{}", id.repeat(20))]);
+    let (Some(program), Some(other)) = (build("ab"), build("cd")) else { return };
+    let beside = program.folder.path().join(".debug");
+    let debug = split(&program, true, &beside, "work.debug");
+    run("objcopy", &["--strip-all", &format!("--add-gnu-debuglink={}", debug.display()), program.text()]);
+    // Another checksum: that of a large file is not computed either.
+    std::fs::OpenOptions::new().append(true).open(&debug).unwrap().write_all(b"x").unwrap();
+    let running = program.start();
+    let name = || {
+        let mut symbolizer = fresh();
+        symbolizer.refresh(running.pid(), 1).unwrap();
+        let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
+        symbolizer.name(place)
+    };
+    let frames = shown(&name());
+    assert!(frames.last().unwrap().starts_with("work::outer work.cc:"), "{frames:?}");
+    split(&other, true, &beside, "work.debug");
+    assert_eq!(name(), Err(NoSymbol::NoSymbolTable));
+}
+
 /// Splits what is not code off into a file of its own, without debug information, or with it.
 fn split(program: &Program, with_debug: bool, folder: &Path, name: &str) -> PathBuf {
     std::fs::create_dir_all(folder).unwrap();
