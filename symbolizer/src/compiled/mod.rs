@@ -108,7 +108,8 @@ reasons! {
         NotFound, "origin-not-found", "the files of the compiler do not contain the kernel";
         /// More than one compilation.
         Ambiguous, "origin-ambiguous", "several compilations have this code, from different operators";
-        OverShare, "origin-over-share", "reading compilers' files of the same user took too long: they are read later";
+        OverShare, "origin-over-share",
+            "reading compilers' files of the same user took too long, and those of this code had not been read by then";
         Defect, "origin-defect", "reading the compiler's files failed because of a defect of the profiler";
     }
 }

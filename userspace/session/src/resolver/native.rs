@@ -119,7 +119,7 @@ fn answer_native(
         Ok(kernel) => answer_compiled(kernel, &mut |names| answer(&[names, &functions].concat())),
         Err(_) => answer(&functions),
     }
-    matches!(origin, Err(NoOrigin::NotFound))
+    matches!(origin, Err(NoOrigin::NotFound | NoOrigin::OverShare))
 }
 
 /// Answers with the origin of a kernel, outermost first.
@@ -139,5 +139,26 @@ fn split(address: CodeAddress) -> (u64, Lookup) {
     match address {
         CodeAddress::Exact(address) => (address, Lookup::Exact),
         CodeAddress::Return(address) => (address, Lookup::Return),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use deepctx_symbolizer::native::Frame;
+
+    use super::*;
+
+    #[test]
+    fn code_whose_origin_is_read_later_is_named_again() {
+        let frame = Frame { name: "fusion".into(), file: None, line: 0, inlined: false };
+        let named: SymbolResult = Ok(Arc::new([frame]));
+        let later = |because: NoOrigin| {
+            let location = Location { module: "", offset: 0 };
+            answer_native(&named, location, &mut |_| Err(because), &mut |_| {})
+        };
+        assert!(later(NoOrigin::NotFound) && later(NoOrigin::OverShare));
+        assert!(!later(NoOrigin::NotCompiled) && !later(NoOrigin::Ambiguous));
     }
 }
