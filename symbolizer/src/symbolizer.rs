@@ -311,6 +311,8 @@ impl Symbolizer {
                 let user = *user.get_or_insert_with(|| accountable_user(pid).unwrap_or(GONE_USER));
                 // Other processes with the same files are searched on their own account.
                 if !self.searches.allows(user, Instant::now()) {
+                    // The rest is searched later.
+                    self.searched_regions.remove(&pid);
                     break;
                 }
                 let began = thread_cpu_time();
