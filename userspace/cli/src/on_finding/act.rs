@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_analysis::findings::Finding;
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
 use super::super::command_user::CommandUser;
@@ -43,6 +44,8 @@ pub(crate) struct Actions {
     found: PendingFindings,
     /// Processes that get signals: another one with the number of one that ended gets none.
     processes: Vec<OwnedFd>,
+    /// Some were given, whether they still ran or not.
+    has_targets: bool,
     /// The user that commands run as: `--user`, else the caller of sudo.
     user: Option<String>,
     running: Vec<(String, Child)>,
@@ -63,8 +66,9 @@ impl Actions {
             let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
             pidfd_open(pid, PidfdFlags::empty()).ok()
         };
+        let has_targets = !pids.is_empty();
         let processes = pids.into_iter().filter_map(opened).collect();
-        Actions { on, found, processes, user, running: Vec::new(), stopped: false }
+        Actions { on, found, processes, has_targets, user, running: Vec::new(), stopped: false }
     }
 
     /// Acts on findings since the last call. After the capture, no window can begin any more.
@@ -98,6 +102,9 @@ impl Actions {
     }
 
     fn signal(&self, signal: rustix::process::Signal) -> io::Result<()> {
+        if self.has_targets && self.processes.is_empty() {
+            return Err(Errno::SRCH.into());
+        }
         // A process that has ended does not keep the others from getting the signal.
         let mut outcome = Ok(());
         for process in &self.processes {
@@ -163,43 +170,41 @@ impl Actions {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use rustix::process::Signal;
 
     use super::*;
 
-    fn sleeping() -> Child {
-        Command::new("sleep").arg("60").spawn().unwrap()
+    fn actions(pid: u32) -> Actions {
+        Actions::new(Vec::new(), PendingFindings::default(), vec![pid], None)
     }
 
-    fn end(mut child: Child) {
-        child.kill().unwrap();
-        child.wait().unwrap();
+    fn outcome(actions: &Actions) -> Result<(), Option<i32>> {
+        actions.signal(Signal::CONT).map_err(|error| error.raw_os_error())
     }
 
     #[test]
-    fn a_later_process_with_the_same_number_gets_no_signal() {
-        const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
-        let child = sleeping();
-        let pid = child.id();
-        let actions = Actions::new(Vec::new(), PendingFindings::default(), vec![pid], None);
-        actions.signal(Signal::CONT).unwrap();
-        end(child);
-        for _ in 0..100 {
-            if std::fs::write(LAST_PID, (pid - 1).to_string()).is_err() {
-                println!("skipped: only root can choose the number of a process");
-                return;
-            }
-            let mut later = sleeping();
-            if later.id() != pid {
-                end(later);
-                continue;
-            }
-            assert!(actions.signal(Signal::KILL).is_err());
-            std::thread::sleep(Duration::from_millis(50));
-            assert_eq!(later.try_wait().unwrap(), None, "it lives");
-            end(later);
-            return;
-        }
-        println!("skipped: the number was taken by others each time");
+    fn a_signal_that_reaches_no_process_fails() {
+        let gone = Err(Some(Errno::SRCH.raw_os_error()));
+        // The number of no process, now or later.
+        assert_eq!(outcome(&actions(i32::MAX as u32)), gone);
+        let nobody = Actions::new(Vec::new(), PendingFindings::default(), Vec::new(), None);
+        assert_eq!(outcome(&nobody), Ok(()));
+    }
+
+    #[test]
+    fn a_signal_goes_to_the_process_not_its_number() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let actions = actions(child.id());
+        let before = outcome(&actions);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(before, Ok(()));
+        // A descriptor of a process stays that of the one that ended, whoever has its number by now.
+        assert_eq!(outcome(&actions), Err(Some(Errno::SRCH.raw_os_error())));
+        let [process] = &actions.processes[..] else { panic!("{actions:?}") };
+        let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).unwrap();
+        assert!(facts.lines().any(|line| line == "Pid:\t-1"), "{facts}");
     }
 }
