@@ -410,6 +410,8 @@ impl Scans {
             }
         }
         self.report(&mut rounds, LAST_REPORT);
+        // There may be room again.
+        rounds.notices.send(&self.messages);
     }
 
     /// Waits for a request, for a finished read, or for room in the channel, and handles it. False if all senders are
