@@ -299,7 +299,8 @@ mod tests {
 
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(std::ffi::OsStr::from_bytes(b"sleep\xff"));
-        std::fs::copy("/bin/sleep", &program).unwrap();
+        // Not a copy: while another test spawns a child, that holds it open for writing.
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = std::process::Command::new(program).arg("60").spawn().unwrap();
         let (parent, name) = (super::parent_of(child.id()), super::comm_of(child.id()));
         child.kill().unwrap();
