@@ -159,7 +159,9 @@ fn a_path_that_leads_to_another_file_is_not_opened() {
 #[test]
 fn a_listed_file_is_never_another_one() {
     // A file system that states the same numbers for a file and its mappings.
-    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let Ok(file) = tempfile::NamedTempFile::new_in("/dev/shm") else {
+        return println!("skipped: needs /dev/shm");
+    };
     let facts = file.as_file().metadata().unwrap();
     let check = |major: u32, inode: u64, expect: Result<(), NoSymbol>| {
         let device = format!("{major:x}:{:x}", minor(facts.dev()));
