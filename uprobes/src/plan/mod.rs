@@ -158,8 +158,8 @@ impl Planner {
         Some(planned)
     }
 
-    /// Treats a file as having nothing to probe, until it is retried; one that others may open, only as the process maps it
-    /// through which that was tried.
+    /// Treats a file as having nothing to probe, until it is retried; one that others may open, only as the process
+    /// maps it through which that was tried.
     pub fn shelve(&mut self, id: PlanId) {
         let Some(planned) = self.remove(id) else { return };
         match planned.others_may_open {

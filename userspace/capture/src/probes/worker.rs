@@ -352,7 +352,7 @@ impl ProbeWorker {
         self.report();
     }
 
-    /// Whether the capture ends: what is attached from then on would only have to be detached, and the end waits for it.
+    /// Whether the capture ends: what is attached from then on only has to be detached again, and the end waits for it.
     fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
