@@ -545,6 +545,20 @@ mod tests {
     }
 
     #[test]
+    fn files_left_for_lack_of_time_are_searched_later() {
+        let mut symbolizer = Symbolizer::new(DebugInfo::default());
+        let pid = std::process::id();
+        let user = accountable_user(pid).unwrap();
+        symbolizer.refresh(pid, 1).unwrap();
+        symbolizer.searches.charge(user, 2 * SEARCHING.credit, Instant::now());
+        symbolizer.find_jit_descriptors(pid, 1);
+        assert!(symbolizer.descriptors.is_empty(), "no time is left");
+        symbolizer.searches = TimeAccounts::new(SEARCHING);
+        symbolizer.find_jit_descriptors(pid, 1);
+        assert!(!symbolizer.descriptors.is_empty());
+    }
+
+    #[test]
     fn a_defect_costs_one_process_its_generated_code() {
         let mut symbolizer = Symbolizer::new(DebugInfo::default());
         let mut asked = 0;
