@@ -75,12 +75,11 @@ counted() {
                   if (silent) printf "memory was silent for %.0f of %s\n", silent, name }'
 }
 
-# Below the recorder, which starts and ends many times faster then.
-nice -n 10 deep_native 60 1 0 >/tmp/native.out &
+deep_native 60 1 0 >/tmp/native.out &
 native=$!
-nice -n 10 "$PYTHON" -u -S -E /chain.py >/tmp/python.out &
+"$PYTHON" -u -S -E /chain.py >/tmp/python.out &
 python=$!
-LD_LIBRARY_PATH=/sim nice -n 10 gpu_launch --threads 1 --rate 200 --seconds 3600 >/tmp/launch.out 2>&1 &
+LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 3600 >/tmp/launch.out 2>&1 &
 launch=$!
 until_said "$native" /tmp/native.out ready
 until_said "$python" /tmp/python.out ready
