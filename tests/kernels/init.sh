@@ -84,6 +84,8 @@ launch=$!
 until_said "$native" /tmp/native.out ready
 until_said "$python" /tmp/python.out ready
 until_said "$launch" /tmp/launch.out ready
+# The recorder starts and ends many times faster then.
+renice -n 10 -p "$native" "$python" "$launch"
 
 deepctx-bpf record --verbose --pid "$native" --pid "$python" --pid "$launch" --off-cpu \
     --context python,native,kernel -o /tmp/profile >/tmp/record.log 2>&1 &
