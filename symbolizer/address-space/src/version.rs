@@ -60,6 +60,13 @@ impl FileKey {
         let changed = (meta.ctime(), meta.ctime_nsec());
         Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified, changed }
     }
+
+    /// The key without the time of the last change, which is also that of a new link or mode. It identifies a file only
+    /// while a descriptor of that is open, so that its number cannot be another's. No file has it as its own key.
+    #[must_use]
+    pub const fn while_open(self) -> Self {
+        Self { changed: (i64::MIN, -1), ..self }
+    }
 }
 
 impl FileVersion {
@@ -113,6 +120,23 @@ mod tests {
         assert_eq!((after.modified_ns, after.size, after.inode), (before.modified_ns, 3, before.inode));
         assert_ne!(after, before);
         assert_ne!(FileKey::of(&file.metadata().unwrap()), key);
+    }
+
+    #[test]
+    fn a_new_link_leaves_the_key_while_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "one").unwrap();
+        let key = || FileKey::of(&std::fs::metadata(&path).unwrap());
+        let before = key();
+        // The kernel's clock of files has a resolution of some milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::fs::hard_link(&path, folder.path().join("link")).unwrap();
+        assert_ne!(key(), before);
+        assert_eq!(key().while_open(), before.while_open());
+        assert_ne!(before.while_open(), before);
+        std::fs::write(&path, "other").unwrap();
+        assert_ne!(key().while_open(), before.while_open());
     }
 
     #[test]

@@ -201,7 +201,22 @@ impl Modules {
 
     fn known(&mut self, key: FileKey) -> Option<Result<ModuleHandle, NoSymbol>> {
         let module = self.by_key.get(key).filter(|module| self.modules.get(*module).is_some());
+        let module = module.or_else(|| self.known_while_open(key));
         module.map(Ok).or_else(|| self.refused.get(key).map(Err))
+    }
+
+    /// The module of an open file of which only the time of the last change differs: package managers link, unlink and
+    /// chmod files that are in use.
+    fn known_while_open(&mut self, key: FileKey) -> Option<ModuleHandle> {
+        let handle = self.by_key.get(key.while_open())?;
+        let module = self.modules.get_mut(handle)?;
+        // The open one may be another file with the same content.
+        if module.file.is_none() || module.key.while_open() != key.while_open() {
+            return None;
+        }
+        module.key = key;
+        self.by_key.insert(key, handle);
+        Some(handle)
     }
 
     fn examine(
@@ -238,6 +253,8 @@ impl Modules {
             self.by_id.entry(shared_as).or_insert(module);
         }
         self.by_key.insert(key, module);
+        // Only of the file that is kept open, not of others that share its module.
+        self.by_key.insert(key.while_open(), module);
         self.keep_open(module, Arc::new(file));
         Ok(module)
     }
@@ -262,11 +279,30 @@ impl Modules {
             return Ok(Arc::clone(file));
         }
         let same = |file: &File| file.metadata().is_ok_and(|meta| FileKey::of(&meta) == module.key);
-        let found = module.origins.iter().find_map(|path| maps::open_path(path).ok().filter(same));
+        // Links and modes change the key of a file whose content stays.
+        let shares = |file: &File| same(file) || self.shares(handle, module, file);
+        let found = module.origins.iter().find_map(|path| maps::open_path(path).ok().filter(shares));
         let file = Arc::new(found.ok_or(NoSymbol::ModuleMissing)?);
+        let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
+        for key in [key, key.while_open()] {
+            self.by_key.insert(key, handle);
+        }
+        if let Some(module) = self.modules.get_mut(handle) {
+            module.key = key;
+        }
         self.counters.reopened += 1;
         self.keep_open(handle, Arc::clone(&file));
         Ok(file)
+    }
+
+    /// Whether a file would share a module by its build-id and author.
+    fn shares(&self, handle: ModuleHandle, module: &Module, file: &File) -> bool {
+        let ModuleId::BuildId(_) = module.id else { return false };
+        let Some(author) = FileVersion::of(file).ok().and_then(|version| version.author()) else {
+            return false;
+        };
+        self.by_id.get(&(module.id, module.facts.size, author)) == Some(&handle)
+            && ElfFacts::read(file).is_ok_and(|facts| facts == module.facts)
     }
 
     fn keep_open(&mut self, handle: ModuleHandle, file: Arc<File>) {
@@ -328,8 +364,43 @@ mod tests {
         assert!(!is_open(&modules), "unmapped twice in a row");
         assert!(modules.open(module).is_ok() && is_open(&modules));
         (0..2).for_each(|_| modules.end_unmapped(&FxHashSet::default()));
-        fs::copy("/proc/self/exe", folder.path().join("new")).unwrap();
+        fs::copy("/bin/true", folder.path().join("new")).unwrap();
         fs::rename(folder.path().join("new"), &path).unwrap();
+        assert_eq!(modules.open(module).err(), Some(NoSymbol::ModuleMissing));
+    }
+
+    #[test]
+    fn a_new_link_leaves_a_file_its_module() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let mut modules = Modules::new();
+        let key = || FileKey::of(&fs::metadata(&path).unwrap());
+        let (first, file) = (key(), File::open(&path).unwrap());
+        let author = FileVersion::of(&file).unwrap().author();
+        let module = modules.examine(file, first, ROOT, &path, vec![path.clone()]).unwrap();
+        let has_build = matches!(modules.get(module).unwrap().id(), ModuleId::BuildId(_));
+        let link = |name: &str| {
+            // The kernel's clock of files has a resolution of some milliseconds.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            fs::hard_link(&path, folder.path().join(name)).unwrap();
+        };
+        link("second");
+        assert_ne!(key(), first);
+        assert_eq!(modules.known(key()), Some(Ok(module)));
+        link("third");
+        let close = |modules: &mut Modules| {
+            (0..2).for_each(|_| modules.end_unmapped(&FxHashSet::default()));
+            assert!(modules.get(module).unwrap().file.is_none());
+        };
+        close(&mut modules);
+        assert_eq!(modules.known(key()), None, "its number may be that of another file");
+        // Where everybody may have written the file, its build-id says nothing.
+        assert_eq!(modules.open(module).is_ok(), author.is_some() && has_build);
+        close(&mut modules);
+        link("fourth");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
         assert_eq!(modules.open(module).err(), Some(NoSymbol::ModuleMissing));
     }
 
