@@ -423,6 +423,15 @@ mod tests {
         })
     }
 
+    #[track_caller]
+    fn wait_until_none_is_stuck(pool: &Pool) {
+        let begun = Instant::now();
+        while pool.stuck() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} have not ended", pool.stuck());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_silent_worker_is_given_up_and_replaced() {
         let pool = Pool::new(mute, TERMS);
@@ -430,9 +439,7 @@ mod tests {
             assert_eq!(ask(&pool, Author::user(0)), Err(NoAnswer::Silent));
         }
         // It is killed; nothing keeps these from ending.
-        while pool.stuck() > 0 {
-            std::thread::yield_now();
-        }
+        wait_until_none_is_stuck(&pool);
         assert_eq!(pool.lock().live, 0);
     }
 
@@ -503,9 +510,7 @@ mod tests {
         stopped(&pool, Author::user(2));
         assert!(ask(&pool, Author::user(3)).is_ok());
         // Nothing keeps these from ending, since they are killed.
-        while pool.stuck() > 0 {
-            std::thread::yield_now();
-        }
+        wait_until_none_is_stuck(&pool);
     }
 
     #[test]
@@ -513,11 +518,11 @@ mod tests {
         let pool = Pool::new(echo, TERMS);
         let unkilled = || Command::new("sleep").arg("1000").spawn().unwrap();
         pool.lock().stuck.extend((0..STUCK_MAX).map(|_| unkilled()));
-        assert_eq!(ask(&pool, Author::user(0)), Err(NoAnswer::NoWorker));
+        let answer = ask(&pool, Author::user(0));
+        // Before anything can fail, so that none stays behind.
         pool.lock().stuck.iter_mut().for_each(|child| child.kill().unwrap());
-        while pool.stuck() > 0 {
-            std::thread::yield_now();
-        }
+        assert_eq!(answer, Err(NoAnswer::NoWorker));
+        wait_until_none_is_stuck(&pool);
         assert!(ask(&pool, Author::user(0)).is_ok());
     }
 
