@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::executable_flag;
@@ -21,6 +22,7 @@ use rayon::prelude::*;
 
 use super::generated::{GeneratedCodeCache, GeneratedMapping, ProcessView};
 pub(crate) use super::no_executable::NoExecutable;
+use super::no_executable::RETRY_AFTER;
 use super::rows::{NotPlaced, Table};
 use super::table_shares::ROOT;
 use super::tables::{ExecutableId, Tables};
@@ -30,12 +32,15 @@ use super::tables::{ExecutableId, Tables};
 struct KnownExecutable {
     facts: ElfFacts,
     table: Result<ExecutableId, NoExecutable>,
+    /// When that was found.
+    at: Instant,
 }
 
 impl KnownExecutable {
-    /// Whether a later attempt may give a table.
-    fn is_for_now(&self) -> bool {
-        self.table.as_ref().is_err_and(NoExecutable::is_for_now)
+    /// Whether another attempt may give a table, and is not too early.
+    fn is_due(&self, now: Instant) -> bool {
+        let is_for_now = self.table.as_ref().is_err_and(NoExecutable::is_for_now);
+        is_for_now && now.saturating_duration_since(self.at) >= RETRY_AFTER
     }
 }
 
@@ -108,7 +113,7 @@ impl Files {
     }
 
     fn is_wanted(&self, key: &FileKey) -> bool {
-        self.known().get(key).is_none_or(KnownExecutable::is_for_now)
+        self.known().get(key).is_none_or(|known| known.is_due(Instant::now()))
     }
 
     /// Opens the files of a process like [`Self::open`], and runs something else meanwhile if that takes long.
@@ -269,7 +274,7 @@ impl Executables {
                 Some(placed) => placed.map_err(NoExecutable::from),
                 None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
             });
-            self.files.known().insert(key, KnownExecutable { facts, table });
+            self.files.known().insert(key, KnownExecutable { facts, table, at: Instant::now() });
         }
     }
 
@@ -385,4 +390,27 @@ fn place(
 ) -> Result<ExecutableId, NoExecutable> {
     let placed = tables.add_executables(&[(table, flags)], account, now_ns).pop();
     placed.unwrap_or(Err(NotPlaced::Damaged)).map_err(NoExecutable::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_symbolizer::elf::Sections;
+    use deepctx_symbolizer::unwind_rows::NoTable;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_builder_is_tried_again_later() {
+        let at = Instant::now();
+        let facts = ElfFacts { size: 0, segments: Vec::new(), build_id: None, sections: Sections::default() };
+        let check = |table: Result<ExecutableId, NoExecutable>, is_due: bool| {
+            let known = KnownExecutable { facts: facts.clone(), table, at };
+            assert!(!known.is_due(at), "each scan would start a process for it");
+            assert_eq!(known.is_due(at + RETRY_AFTER), is_due);
+        };
+        check(Err(NoExecutable::Table(NoTable::NoBuilder)), true);
+        check(Err(NoExecutable::Room("it is full".to_owned())), true);
+        check(Err(NoExecutable::Generated), false);
+        check(Ok(ExecutableId(1)), false);
+    }
 }

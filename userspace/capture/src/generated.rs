@@ -21,7 +21,7 @@ use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use deepctx_symbolizer::{Arch, accountable_user, thread_cpu_time};
 use rustc_hash::FxHasher;
 
-use super::no_executable::NoExecutable;
+use super::no_executable::{NoExecutable, RETRY_AFTER};
 use super::tables::ExecutableId;
 
 /// Largest mapping of generated code that is read; oneDNN's was 8 MB. Reading and decoding it takes 0.7 s at worst.
@@ -312,10 +312,15 @@ impl GeneratedCodeCache {
             }
         };
         let hash = bytes.hash();
-        let is_final = |table: &Result<_, NoExecutable>| !table.as_ref().is_err_and(NoExecutable::is_for_now);
-        if let Some((table, _)) = known.filter(|(table, known)| known.hash == hash && is_final(table)) {
-            self.placed(pid, mapping, hash, table.clone());
-            return GeneratedMapping::Resolved(table);
+        if let Some((table, known)) = known.filter(|(_, known)| known.hash == hash) {
+            let is_recent = known.looked.elapsed() < RETRY_AFTER;
+            if !table.as_ref().is_err_and(NoExecutable::is_for_now) {
+                self.placed(pid, mapping, hash, table.clone());
+                return GeneratedMapping::Resolved(table);
+            }
+            if is_recent {
+                return GeneratedMapping::Resolved(table);
+            }
         }
         let more = bytes.more;
         let code = bytes.decode(mapping);
@@ -515,6 +520,8 @@ mod tests {
         for reason in passing.into_iter().chain([NoExecutable::Room("it is full".to_owned())]) {
             let hash = new(&mut generated).unwrap();
             generated.placed(pid, mapping, hash, Err(reason));
+            assert_eq!(new(&mut generated), None, "too early");
+            generated.known.values_mut().for_each(|known| known.looked -= RETRY_AFTER);
         }
         let hash = new(&mut generated).unwrap();
         generated.placed(pid, mapping, hash, Err(NoExecutable::Generated));

@@ -3,6 +3,7 @@
 //! Owns: [`NoExecutable`]. Because: files and generated code fail for the same reasons. Does not: look for tables.
 
 use std::fmt;
+use std::time::Duration;
 
 use deepctx_common::reasons;
 use deepctx_symbolizer::NoSymbol;
@@ -11,6 +12,10 @@ use deepctx_symbolizer::unwind_rows::builder::NotBuilt;
 
 use super::rows::NotPlaced;
 use super::table_error::TableError;
+
+/// How long after an attempt that failed only for now another one is made: each reads the file and builds a table, or
+/// starts a process for that.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// Why an executable has no table.
 #[derive(Clone, Debug)]

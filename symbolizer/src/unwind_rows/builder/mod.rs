@@ -47,7 +47,13 @@ const TERMS: Terms =
 const BUILDING: TimeTerms =
     TimeTerms { credit: Duration::from_secs(60), least: Duration::from_millis(10), regained: 10 };
 
+/// How long no builder is started after one could not be: each attempt starts a process, and there may be a thousand
+/// files.
+const START_PAUSE: Duration = Duration::from_secs(5);
+
 static BUILDERS: OnceLock<Pool> = OnceLock::new();
+/// When there was no builder.
+static FAILED_AT: Mutex<Option<Instant>> = Mutex::new(None);
 static ACCOUNTS: LazyLock<Mutex<TimeAccounts>> = LazyLock::new(|| Mutex::new(TimeAccounts::new(BUILDING)));
 
 /// A table, from this process or a builder.
@@ -110,6 +116,9 @@ fn build_for(file: &File, author: Author) -> Result<BuiltTable, NotBuilt> {
         return table_of(file).map(here);
     };
     let begun = Instant::now();
+    if is_paused(*failed_at(), begun) {
+        return Err(NotBuilt::Table(NoTable::NoBuilder));
+    }
     if author.charged().is_some_and(|user| !accounts().allows(user, begun)) {
         return Err(NotBuilt::Table(NoTable::ShareSpent));
     }
@@ -117,6 +126,9 @@ fn build_for(file: &File, author: Author) -> Result<BuiltTable, NotBuilt> {
     if let Some(user) = author.charged() {
         let now = Instant::now();
         accounts().charge(user, now.saturating_duration_since(begun), now);
+    }
+    if matches!(answer, Err(NoAnswer::NoWorker)) {
+        *failed_at() = Some(Instant::now());
     }
     let (answer, table) = answer.map_err(|error| {
         NotBuilt::Table(match error {
@@ -131,6 +143,15 @@ fn build_for(file: &File, author: Author) -> Result<BuiltTable, NotBuilt> {
 
 fn accounts() -> MutexGuard<'static, TimeAccounts> {
     ACCOUNTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed_at() -> MutexGuard<'static, Option<Instant>> {
+    FAILED_AT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there was no builder a short time before `now`.
+fn is_paused(failed_at: Option<Instant>, now: Instant) -> bool {
+    failed_at.is_some_and(|at| now.saturating_duration_since(at) < START_PAUSE)
 }
 
 /// The table of an ELF file, built in this process.
@@ -178,6 +199,14 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &format!("printf ! >&0; head -c 1 >/dev/null; {answers}; exec sleep 1000")]);
         command
+    }
+
+    #[test]
+    fn no_builder_is_started_soon_after_a_failure() {
+        let now = Instant::now();
+        assert!(!is_paused(None, now));
+        assert!(is_paused(Some(now), now) && is_paused(Some(now), now + START_PAUSE / 2));
+        assert!(!is_paused(Some(now), now + START_PAUSE));
     }
 
     #[test]
