@@ -56,12 +56,14 @@ impl Jit {
     }
 
     fn check_located(&mut self, pid: u32, process: &mut Process, now: ReadTime, symbol: JitSymbol) {
+        let Some(code) = process.located.get_mut(&symbol) else { return };
+        // Memory that cannot be opened is not tried again at once either.
+        code.checked_at = now;
+        let address = code.address;
         if process.memory.is_none() {
             process.memory = ProcessMemory::open(pid).ok();
         }
-        let (Some(memory), Some(code)) = (&process.memory, process.located.get_mut(&symbol)) else { return };
-        code.checked_at = now;
-        let address = code.address;
+        let Some(memory) = &process.memory else { return };
         let is_there = match memory.read_vec(address, code.size as usize) {
             Ok(bytes) => gdb::bytes_hash(&bytes) == code.hash,
             // A process that has ended, or does not answer: its late samples have the names it had.

@@ -136,6 +136,8 @@ struct Process {
     is_late: bool,
     read_at: Option<ReadTime>,
     used_at_ns: u64,
+    /// A sample of it was looked up, not only of the parent that it was forked from.
+    is_sampled: bool,
 }
 
 /// Generated code of all processes.
@@ -176,6 +178,7 @@ impl Jit {
         let now = ReadTime::now(time_ns);
         let process = self.process(pid);
         process.used_at_ns = process.used_at_ns.max(time_ns);
+        process.is_sampled = true;
         let found = process.table.lookup(address.0, time_ns);
         let interval = match (found, process.has_source()) {
             (Some(symbol), _) if process.is_doubtful(symbol, now) => Duration::ZERO,
@@ -232,6 +235,7 @@ impl Jit {
         if let Some(symbol) = symbol {
             self.insert(&mut process, address, size, 0, symbol);
             process.located.insert(symbol, code);
+            process.is_sampled = true;
         }
         self.processes.insert(pid, process);
         symbol
@@ -381,10 +385,10 @@ impl Jit {
     /// Reads additions to the sources of a process that were read before, and checks some of its registered functions.
     /// True when names that were given before are out of date.
     pub(crate) fn recheck(&mut self, pid: u32, time_ns: u64) -> bool {
-        // Children that were forked have their parent's list, which is not read before a sample needs it.
+        // Children that were forked have their parent's lists, which are not read before a sample needs them.
         let is_read = |process: &Process| {
             let is_file_open = process.perf_map.is_some() || process.dump.is_some();
-            is_file_open || process.memory.is_some() || !process.located.is_empty()
+            is_file_open || process.memory.is_some() || process.is_sampled && !process.located.is_empty()
         };
         if !self.processes.get(&pid).is_some_and(is_read) {
             return false;

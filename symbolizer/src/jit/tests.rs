@@ -544,6 +544,24 @@ fn a_located_function_that_was_overwritten_loses_its_name() {
     assert!(jit.processes[&pid].located.is_empty() && jit.processes[&pid].ranges == 0);
 }
 
+#[test]
+fn located_code_of_a_child_is_compared_after_a_sample() {
+    let _alone = MAP.lock();
+    let (parent, child) = (7, std::process::id());
+    let mut code = vec![0x90_u8; 64];
+    let address = code.as_ptr() as u64;
+    let (name, hash) = ("located".to_owned(), gdb::bytes_hash(&code));
+    let mut jit = Jit::new();
+    let located = LocatedFunction { address, size: 64, name, key: 1, hash };
+    assert!(jit.add_located(parent, 0, located).is_some());
+    jit.fork(parent, child, SECOND_NS);
+    std::hint::black_box(&mut code)[8] ^= 1;
+    assert!(!jit.recheck(child, 20 * SECOND_NS));
+    assert!(!jit.processes[&child].located.is_empty(), "nothing was read");
+    assert_eq!(jit.lookup(child, 30 * SECOND_NS, Avma(address + 4)), Err(NoSymbol::JitWithoutMap));
+    assert!(jit.processes[&child].located.is_empty());
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_parsed_as_a_perf_map(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
