@@ -20,6 +20,8 @@ const SYMBOLS_MAX: usize = 4 << 20;
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 /// Shortest time between two reads: each takes the kernel about 0.1 s.
 const REREAD_INTERVAL_NS: u64 = 10_000_000_000;
+/// The same for an address that is covered, but not for good: modules and BPF programs are rarely replaced.
+const COVERED_REREAD_INTERVAL_NS: u64 = 60_000_000_000;
 /// Calls of [`Kernel::trim`] after which the table of a kernel is dropped: 5 to 15 MiB.
 const IDLE_TRIMS: u64 = 60;
 /// Most addresses whose names are compared when the table is read again.
@@ -239,16 +241,21 @@ impl Kernel {
         }
     }
 
-    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered, or not for good,
-    /// and the table is older than ten seconds by that clock, the table is read again.
+    /// The symbol of an address. `time_ns` is the time of the sample: if the address is not covered and the table is
+    /// older than ten seconds by that clock, or covered but not for good and older than a minute, it is read again.
     ///
     /// # Errors
     /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].
     pub(crate) fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
         self.idle_trims = 0;
-        let covered = matches!(&self.table, Some(Ok(table)) if table.covers_for_good(address));
-        let old = time_ns.saturating_sub(self.read_at_ns) >= REREAD_INTERVAL_NS;
-        if self.table.is_none() || (!covered && old) {
+        let age_ns = time_ns.saturating_sub(self.read_at_ns);
+        let is_due = match &self.table {
+            None => true,
+            Some(Ok(table)) if table.covers_for_good(address) => false,
+            Some(Ok(table)) if table.entry(address).is_some() => age_ns >= COVERED_REREAD_INTERVAL_NS,
+            Some(_) => age_ns >= REREAD_INTERVAL_NS,
+        };
+        if is_due {
             let prefetched = self.prefetch.take().and_then(|thread| thread.join().ok());
             self.table = Some(prefetched.unwrap_or_else(read));
             self.read_at_ns = time_ns;
@@ -373,19 +380,21 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
 
     #[test]
     fn names_of_modules_and_bpf_programs_are_not_for_good() {
-        let check = |address: u64, expect: u64| {
+        let check = |address: u64, reread_after_ns: Option<u64>| {
             let table = Some(Ok(Kallsyms::parse(TEXT.as_bytes())));
             let mut kernel = Kernel { table, ..Kernel::default() };
-            for time_ns in [0, REREAD_INTERVAL_NS - 1, REREAD_INTERVAL_NS] {
+            let after_ns = reread_after_ns.unwrap_or(10 * COVERED_REREAD_INTERVAL_NS);
+            let reads = u64::from(reread_after_ns.is_some());
+            for (time_ns, expect) in [(0, 0), (after_ns - 1, 0), (after_ns, reads)] {
                 // The names of this machine, if the table was read again.
                 let _ = kernel.lookup(KernelAddr(address), time_ns);
+                assert_eq!(kernel.reads(), expect, "{address:#x} {time_ns}");
             }
-            assert_eq!(kernel.reads(), expect, "{address:#x}");
         };
-        check(0xffff_ffff_8100_0210, 0);
-        check(0xffff_ffff_c010_0010, 1);
-        check(0xffff_ffff_c020_0001, 1);
-        check(0xffff_ffff_9000_0000, 1);
+        check(0xffff_ffff_8100_0210, None);
+        check(0xffff_ffff_c010_0010, Some(COVERED_REREAD_INTERVAL_NS));
+        check(0xffff_ffff_c020_0001, Some(COVERED_REREAD_INTERVAL_NS));
+        check(0xffff_ffff_9000_0000, Some(REREAD_INTERVAL_NS));
     }
 
     #[test]
