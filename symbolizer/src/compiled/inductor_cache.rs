@@ -25,6 +25,8 @@ const FILES_PER_SCAN: usize = 1024;
 const FILE_BYTES: usize = 256 << 10;
 /// Most names of folders listed per scan: a user may have filled them with any number.
 const NAMES_PER_SCAN: usize = 1 << 18;
+/// Of graphs, however many other names there are.
+const GRAPH_NAMES_PER_SCAN: usize = 1 << 17;
 /// Most files and kernels of one process.
 const FILES_MAX: usize = 1 << 14;
 /// Shortest time between two scans of the folder.
@@ -42,6 +44,33 @@ pub(super) struct Process {
     scanned_at_ns: Option<u64>,
     /// When only graphs were scanned.
     graphs_at_ns: Option<u64>,
+    /// Where the next scan begins: the folders of wrappers, and those of graphs, at which the last one ended.
+    next_part: NextFolder,
+    next_graphs: NextFolder,
+}
+
+/// The folder of several with which a scan begins, so that each is read where one scan cannot list all.
+#[derive(Debug, Default)]
+struct NextFolder(String);
+
+impl NextFolder {
+    /// These folders, from the one where the last scan ended.
+    fn order(&self, mut names: Vec<String>) -> Vec<String> {
+        names.sort_unstable();
+        let begin = names.partition_point(|name| *name < self.0);
+        names.rotate_left(begin);
+        names
+    }
+
+    /// Whether a scan goes on with its folder number `n`. The last one may have been listed in part, so the next scan
+    /// begins with it, unless it alone takes a whole scan.
+    fn goes_on(&mut self, n: usize, name: &str, budget: &ScanBudget) -> bool {
+        let has_budget = budget.names > 0;
+        if has_budget || n == 1 {
+            name.clone_into(&mut self.0);
+        }
+        has_budget
+    }
 }
 
 /// What may still be read in a scan.
@@ -159,13 +188,12 @@ impl Process {
         self.scanned_at_ns = Some(time_ns);
         let Some((root, Some(folder))) = self.folder.take() else { return };
         let mut budget = ScanBudget::new();
-        for part in budget.list(&folder) {
-            if budget.names == 0 {
+        let mut parts = budget.list(&folder);
+        // Folders of two letters contain generated files; the others are caches and locks.
+        parts.retain(|part| part.len() == 2 && part != "..");
+        for (n, part) in self.next_part.order(parts).into_iter().enumerate() {
+            if !self.next_part.goes_on(n, &part, &budget) {
                 break;
-            }
-            // Folders of two letters contain generated files; the others are caches and locks.
-            if part.len() != 2 || part == ".." {
-                continue;
             }
             let Some(inner) = folder.subfolder(&part) else { continue };
             for name in budget.list(&inner) {
@@ -179,6 +207,7 @@ impl Process {
                 }
             }
         }
+        budget.names = budget.names.max(GRAPH_NAMES_PER_SCAN);
         self.scan_graphs(&folder, &mut budget);
         self.folder = Some((root, Some(folder)));
     }
@@ -190,7 +219,13 @@ impl Process {
             names.filter_map(|name| folder.subfolder(&name)).take(FILES_PER_SCAN).collect()
         };
         let Some(graphs) = folder.subfolder("fxgraph") else { return };
-        for part in inner(&graphs, budget) {
+        let mut parts = budget.list(&graphs);
+        parts.retain(|part| part != "." && part != "..");
+        for (n, part) in self.next_graphs.order(parts).into_iter().enumerate() {
+            if !self.next_graphs.goes_on(n, &part, budget) {
+                break;
+            }
+            let Some(part) = graphs.subfolder(&part) else { continue };
             for entries in inner(&part, budget) {
                 for name in budget.list(&entries) {
                     if name != "." && name != ".." && self.is_new(&name, budget) {
@@ -306,6 +341,35 @@ mod tests {
         assert_eq!(budget.files, 1);
         budget.pay(FILE_BYTES_MAX as usize);
         assert_eq!(budget.files, 0);
+    }
+
+    #[test]
+    fn scans_go_on_where_the_last_was_cut_off() {
+        let cache = tempfile::tempdir().unwrap();
+        for part in ["aa", "bb", "cc"] {
+            let entry = cache.path().join(format!("fxgraph/{part}/key"));
+            std::fs::create_dir_all(&entry).unwrap();
+            let wrapper = format!("c{part}");
+            let text = format!("\x04cache_key\x0494{wrapper:c<STEM_BYTES$}\u{c}source_code\n{GRAPH}\n");
+            std::fs::write(entry.join(format!("entry of {part}")), text).unwrap();
+        }
+        let opened = Folder::open(std::process::id(), cache.path()).unwrap();
+        let mut process = Process::default();
+        for graphs in 0..3 {
+            assert_eq!(process.graphs.len(), graphs);
+            // Three folders, and one name in each of two, each with `.` and `..`: one folder and a part of the next.
+            process.scan_graphs(&opened, &mut ScanBudget { files: 9, names: 5 + 3 + 3 + 1 });
+        }
+        assert_eq!(process.graphs.len(), 3);
+    }
+
+    #[test]
+    fn a_folder_that_takes_a_whole_scan_is_passed() {
+        let (mut next, none) = (NextFolder::default(), ScanBudget { files: 9, names: 0 });
+        let names = || ["bb", "aa"].map(str::to_owned).to_vec();
+        assert_eq!(next.order(names()), ["aa", "bb"]);
+        assert!(next.goes_on(0, "aa", &ScanBudget::new()) && !next.goes_on(1, "bb", &none));
+        assert_eq!(next.order(names()), ["bb", "aa"]);
     }
 
     /// A cache folder with one kernel in each of these wrappers.

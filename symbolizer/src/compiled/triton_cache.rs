@@ -50,6 +50,10 @@ pub(super) struct Process {
     seen: FxHashSet<String>,
     /// There are more entries than are read.
     too_many: bool,
+    /// The last scan ended before the last entry; the next one goes on.
+    is_cut_off: bool,
+    /// Most names looked at per scan.
+    names_per_scan: usize,
     scanned_at_ns: Option<u64>,
 }
 
@@ -61,6 +65,8 @@ impl Process {
             origins: FxHashMap::default(),
             seen: FxHashSet::default(),
             too_many: false,
+            is_cut_off: false,
+            names_per_scan: NAMES_PER_SCAN,
             scanned_at_ns: None,
         }
     }
@@ -69,7 +75,8 @@ impl Process {
     pub(super) fn kernel(&mut self, time_ns: u64, name: &str) -> OriginResult {
         self.scan(time_ns);
         let Some(folder) = &self.folder else { return Err(NoOrigin::NoFiles) };
-        if self.too_many {
+        // There may be another entry of this name.
+        if self.too_many || self.is_cut_off {
             return Err(NoOrigin::Ambiguous);
         }
         let entries = self.entries.get(name).ok_or(NoOrigin::NotFound)?;
@@ -92,13 +99,15 @@ impl Process {
         }
         self.scanned_at_ns = Some(time_ns);
         let Some(folder) = &self.folder else { return };
+        self.is_cut_off = false;
         let mut names_read = 0;
         for entry in folder.names() {
             if entry.starts_with('.') || self.seen.contains(&entry) {
                 continue;
             }
-            if self.seen.len() >= ENTRIES_MAX || names_read >= NAMES_PER_SCAN {
-                self.too_many = true;
+            self.too_many |= self.seen.len() >= ENTRIES_MAX;
+            self.is_cut_off = names_read >= self.names_per_scan;
+            if self.too_many || self.is_cut_off {
                 return;
             }
             let Some(inner) = folder.subfolder(&entry) else { continue };
@@ -283,6 +292,18 @@ mod tests {
         std::fs::write(entry.join("__grp__scale_shift.json"), "{}").unwrap();
         assert_eq!(process.kernel(1, "scale_shift"), Err(NoOrigin::NotFound), "not scanned again yet");
         assert!(process.kernel(SCAN_INTERVAL_NS, "scale_shift").is_ok());
+    }
+
+    #[test]
+    fn a_scan_goes_on_where_the_last_was_cut_off() {
+        let scale = ("scale", "/srv/a.py", 8);
+        let (_folder, mut process) = cache(&[scale, ("one", "/srv/b.py", 3), ("two", "/srv/c.py", 5)]);
+        // Two files in each, `.` and `..`.
+        process.names_per_scan = 5;
+        assert_eq!(process.kernel(0, "scale"), Err(NoOrigin::Ambiguous), "the rest is unknown");
+        assert_eq!(process.seen.len(), 2);
+        assert!(process.kernel(SCAN_INTERVAL_NS, "scale").is_ok());
+        assert_eq!(process.seen.len(), 3);
     }
 
     proptest::proptest! {
