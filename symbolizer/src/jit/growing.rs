@@ -225,11 +225,24 @@ impl Jit {
             if is_too_long {
                 process.left_out.add_anywhere();
             }
-            growing.end();
-            // The rest may name other code at the same addresses.
-            self.forget_file(process, growing.header.is_some_and(|header| header.monotonic));
+            self.give_up(growing, process);
         }
         Ok(())
+    }
+
+    /// Reads no more of a file, and drops its names: the rest may name other code at the same addresses, and samples
+    /// from before its last record have been named.
+    fn give_up(&mut self, growing: &mut GrowingFile, process: &mut Process) {
+        growing.end();
+        // Once: a process may rewrite its map as often as it likes.
+        if !std::mem::replace(&mut process.is_loss_reported, true) {
+            tracing::warn!(
+                user = process.user(),
+                read_bytes = growing.offset,
+                "a file of names of generated code is too long or damaged; from now on its code has no names"
+            );
+        }
+        self.forget_file(process, growing.header.is_some_and(|header| header.monotonic));
     }
 
     /// Drops the names from a perf map.
@@ -293,5 +306,16 @@ mod tests {
         // Behind a line without an end, or beyond the bound, there may be another name of this code.
         check(&vec![b'x'; READ_BYTES + 1], FILE_BYTES_MAX, None);
         check(b"2000 10 second\n", 20, None);
+    }
+
+    #[test]
+    fn a_file_that_is_given_up_is_reported_once() {
+        let (mut jit, mut process) = (Jit::new(), Process::default());
+        let mut growing = GrowingFile::map(tempfile::tempfile().unwrap());
+        jit.read_growth(&mut growing, &mut process).unwrap();
+        assert!(!process.is_loss_reported && !growing.ended);
+        growing.file.set_len(READ_BYTES as u64 + 1).unwrap();
+        jit.read_growth(&mut growing, &mut process).unwrap();
+        assert!(process.is_loss_reported && growing.ended);
     }
 }

@@ -136,6 +136,8 @@ struct Process {
     is_late: bool,
     read_at: Option<ReadTime>,
     used_at_ns: u64,
+    /// It was reported that a file of names was given up.
+    is_loss_reported: bool,
     /// A sample of it was looked up, not only of the parent that it was forked from.
     is_sampled: bool,
 }
