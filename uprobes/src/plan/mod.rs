@@ -13,8 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::catalogue::user::UserRow;
 use crate::locate::instruction::Kernel;
 use crate::locate::libraries::{self, FileKey, Library};
-use file::{Search, is_of_process};
 pub use file::{Contents, Layers, PlannedFile};
+use file::{Search, is_of_process};
 pub use request::{NotRecorded, ProbeRequest, missing};
 
 /// Maximum files remembered as having nothing to probe: eight thousand processes with a few dozen files of their own
