@@ -20,7 +20,10 @@ impl HeldObjects {
     /// Those of a profiler that records.
     #[track_caller]
     pub(crate) fn by(pid: &str) -> Self {
-        let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+        // `strace` starts it as a child.
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let folders = children.split_whitespace().chain([pid]).map(|pid| format!("/proc/{pid}/fdinfo"));
+        let files = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
         let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
         let numbers = |key: &str| {
             let lines = texts.iter().flat_map(|text| text.lines());
