@@ -415,9 +415,16 @@ mod tests {
     #[test]
     fn code_that_is_too_large_to_read_says_so() {
         let check = |bytes: u64, expect: &str| {
-            let (read, private) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
-            // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
-            let at = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes as usize, read, private) }.unwrap();
+            let (size, private) = (bytes as usize, MapFlags::PRIVATE);
+            // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends. The pages around it
+            // keep the kernel from joining it with mappings of other tests.
+            let at = unsafe {
+                let around =
+                    mmap_anonymous(std::ptr::null_mut(), size + 2 * 4096, ProtFlags::empty(), private);
+                let at = around.unwrap().byte_add(4096);
+                mprotect(at, size, MprotectFlags::READ | MprotectFlags::EXEC).unwrap();
+                at
+            };
             let pid = std::process::id();
             let process = ProcessView::read(pid, true).unwrap();
             let mapping = process.mappings.iter().find(|m| m.begin.0 == at as u64 && m.len() == bytes);
