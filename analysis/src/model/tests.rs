@@ -171,6 +171,19 @@ fn equal_kernels_are_in_the_order_of_their_layers() {
     assert_eq!(indices, (1..=12).map(Some).collect::<Vec<_>>());
 }
 
+/// A launch whose occupancy its registers limit.
+fn launch(registers: u32) -> Launch {
+    Launch {
+        grid: [4, 1, 1],
+        block: [256, 1, 1],
+        dynamic_shared: 1024,
+        static_shared: Some(0),
+        registers: Some(registers),
+        arch: Some(80),
+        device_arch: None,
+    }
+}
+
 #[test]
 fn occupancy_is_weighted_by_latency() {
     let mut profile = Profile::new(Default::default(), Default::default());
@@ -180,16 +193,7 @@ fn occupancy_is_weighted_by_latency() {
         let stack: Vec<_> =
             path.split(" / ").map(|part| text::parse_frame(&mut profile, part).unwrap()).collect();
         let node = profile.add(&stack, Metric::GpuTime, gpu_ns);
-        let launch = Launch {
-            grid: [4, 1, 1],
-            block: [256, 1, 1],
-            dynamic_shared: 1024,
-            static_shared: Some(0),
-            registers: Some(registers),
-            arch: Some(80),
-            device_arch: None,
-        };
-        profile.gpu.shape(node, &launch);
+        profile.gpu.shape(node, &launch(registers));
     }
     let of = tables(&profile, None);
     // 16 and 32 of 64 warps.
@@ -211,16 +215,7 @@ fn occupancy_is_weighted_by_times_below_streams() {
         };
         let node = add("g gemm", Metric::Kernels, 1);
         add("s 0/7 / g gemm", Metric::GpuTime, gpu_ns);
-        let launch = Launch {
-            grid: [4, 1, 1],
-            block: [256, 1, 1],
-            dynamic_shared: 1024,
-            static_shared: Some(0),
-            registers: Some(registers),
-            arch: Some(80),
-            device_arch: None,
-        };
-        profile.gpu.shape(node, &launch);
+        profile.gpu.shape(node, &launch(registers));
     }
     assert_eq!(tables(&profile, None).totals.modelled_occupancy_percent, Some(31.25));
 }

@@ -6,6 +6,9 @@
 
 use rustc_hash::FxHashMap;
 
+/// Exempt from shares: root may take all free slots, and is never evicted. Others are evicted for it as for anybody.
+pub const ROOT: u32 = 0;
+
 /// Shares of a bounded table, by user.
 ///
 /// A user may hold a multiple of what stays free for all others: with a multiple of 1, one user alone may hold half of
@@ -34,6 +37,11 @@ impl Shares {
         let own = self.held(user).saturating_add(amount);
         let free = self.room.saturating_sub(self.used.saturating_add(amount));
         own <= free.saturating_mul(self.multiple)
+    }
+
+    /// The same for a user who may be root, which is exempt from shares.
+    pub fn may_have(&self, user: u32, amount: usize) -> bool {
+        user == ROOT || self.allows(user, amount)
     }
 
     /// Takes room for a user, whatever the share.

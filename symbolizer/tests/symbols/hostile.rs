@@ -192,7 +192,12 @@ start:  .value 4
 end:
 "#
     );
-    let (assembly, library) = (folder.join("deep.s"), folder.join("deep.so"));
+    assembled(folder, "deep", &source)
+}
+
+/// A library of this name, from assembler text.
+fn assembled(folder: &Path, name: &str, source: &str) -> PathBuf {
+    let (assembly, library) = (folder.join(format!("{name}.s")), folder.join(format!("{name}.so")));
     std::fs::write(&assembly, source).unwrap();
     run("gcc", &["-shared", "-nostdlib", "-o", library.to_str().unwrap(), assembly.to_str().unwrap()]);
     library
@@ -253,10 +258,7 @@ start:  .value 4
         .byte 0
 end:
 "#;
-    let (assembly, library) = (folder.join("kept.s"), folder.join("kept.so"));
-    std::fs::write(&assembly, source).unwrap();
-    run("gcc", &["-shared", "-nostdlib", "-o", library.to_str().unwrap(), assembly.to_str().unwrap()]);
-    library
+    assembled(folder, "kept", source)
 }
 
 #[test]

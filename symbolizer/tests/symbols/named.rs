@@ -7,13 +7,21 @@ use std::process::Command;
 
 use deepctx_symbolizer::Owner;
 use deepctx_symbolizer::maps::Backing;
-use deepctx_symbolizer::native::DebugInfo;
+use deepctx_symbolizer::native::{DebugInfo, SymbolResult};
 use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
 use crate::program::{Program, RunningProgram, bare, has, is_root, left_out, oracle, run, shown};
 
 fn fresh() -> Symbolizer {
     Symbolizer::new(DebugInfo::default())
+}
+
+/// The name that a symbolizer gives `work::outer` that has seen nothing before.
+fn name_of_outer(running: &RunningProgram) -> SymbolResult {
+    let mut symbolizer = fresh();
+    symbolizer.refresh(running.pid(), 1).unwrap();
+    let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
+    symbolizer.name(place)
 }
 
 #[test]
@@ -73,12 +81,7 @@ fn separate_debug_file_is_used_only_with_a_matching_checksum() {
     run("objcopy", &["--only-keep-debug", program.text(), debug.to_str().unwrap()]);
     run("objcopy", &["--strip-all", &format!("--add-gnu-debuglink={}", debug.display()), program.text()]);
     let running = program.start();
-    let name = || {
-        let mut symbolizer = fresh();
-        symbolizer.refresh(running.pid(), 1).unwrap();
-        let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
-        symbolizer.name(place)
-    };
+    let name = || name_of_outer(&running);
     let frames = shown(&name());
     assert!(frames.last().unwrap().starts_with("work::outer work.cc:"), "{frames:?}");
     std::fs::OpenOptions::new().append(true).open(&debug).unwrap().write_all(b"x").unwrap();
@@ -99,12 +102,7 @@ fn a_linked_debug_file_is_recognized_by_its_build() {
     // Another checksum: that of a large file is not computed either.
     std::fs::OpenOptions::new().append(true).open(&debug).unwrap().write_all(b"x").unwrap();
     let running = program.start();
-    let name = || {
-        let mut symbolizer = fresh();
-        symbolizer.refresh(running.pid(), 1).unwrap();
-        let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
-        symbolizer.name(place)
-    };
+    let name = || name_of_outer(&running);
     let frames = shown(&name());
     assert!(frames.last().unwrap().starts_with("work::outer work.cc:"), "{frames:?}");
     split(&other, true, &beside, "work.debug");

@@ -14,6 +14,7 @@ use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, DeviceNumber, Mapping};
+use deepctx_symbolizer::shares::ROOT;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable, NotBuilt};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
@@ -24,7 +25,6 @@ use super::generated::{GeneratedCodeCache, GeneratedMapping, ProcessView};
 pub(crate) use super::no_executable::NoExecutable;
 use super::no_executable::RETRY_AFTER;
 use super::rows::{NotPlaced, Table};
-use super::table_shares::ROOT;
 use super::tables::{ExecutableId, Tables};
 
 /// A file whose table is in the kernel, or the reason why it has none.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use deepctx_symbolizer::shares::Shares;
+use deepctx_symbolizer::shares::{ROOT, Shares};
 
 use super::arena::QUARANTINE_NS;
 use super::room::Room;
@@ -13,14 +13,6 @@ use super::table_error::TableError;
 
 /// How much of what stays free one user may hold: alone four fifths of a table, the next one four fifths of the rest.
 pub(crate) const MULTIPLE: usize = 4;
-
-/// Exempt from shares: root may take all free slots, and is never evicted. Others are evicted for it as for anybody.
-pub(crate) const ROOT: u32 = 0;
-
-/// Whether a user may take this many more slots.
-pub(crate) fn may_have(shares: &Shares, user: u32, slots: usize) -> bool {
-    user == ROOT || shares.allows(user, slots)
-}
 
 /// Slots of each table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +76,7 @@ impl TableShares {
     pub(crate) fn take(&mut self, user: u32, slots: &Slots) -> Result<(), TableError> {
         let refused = |room: &Room| {
             let wanted = slots.of(*room);
-            wanted > 0 && !may_have(&self.tables[*room as usize], user, wanted)
+            wanted > 0 && !self.tables[*room as usize].may_have(user, wanted)
         };
         if let Some(room) = Room::ALL.into_iter().find(refused) {
             self.shortage = Some(Shortage { user, room, wanted: slots.of(room) });

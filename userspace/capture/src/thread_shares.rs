@@ -1,13 +1,20 @@
 //! Thread shares: entries above their user's share in a kernel table of threads.
 //!
-//! Owns: which entries to remove. Because: kernel programs enter each thread that waits or calls, first come, first
-//! served, and a user with enough threads would leave no room for others. Does not: read or change a table.
+//! Owns: reading the keys of such a table, and which entries to remove. Because: kernel programs enter each thread that
+//! waits or calls, first come, first served, and a user with enough threads would leave no room for others. Does not:
+//! change a table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use deepctx_symbolizer::shares::Shares;
+use libbpf_rs::{MapCore as _, MapHandle};
 
-use super::table_shares::{MULTIPLE, may_have};
+use super::table_shares::MULTIPLE;
+
+/// The keys of a table that changes meanwhile: the iteration begins again where its key has gone.
+pub(crate) fn keys(table: &MapHandle) -> HashSet<Vec<u8>> {
+    table.keys().take(table.max_entries() as usize).collect()
+}
 
 /// Whether a table has so few free entries that users may be above their shares: one alone may have four fifths.
 pub(crate) fn may_be_unfair(entries: usize, room: usize) -> bool {
@@ -23,8 +30,8 @@ pub(crate) fn over_share<K: Copy>(entries: &[(K, u32)], room: usize) -> Vec<K> {
     }
     let mut excess: HashMap<u32, usize> = HashMap::new();
     // What one user gives back raises the shares of the others.
-    while let Some(user) = shares.greediest(|user| !may_have(&shares, user, 0)) {
-        while !may_have(&shares, user, 0) {
+    while let Some(user) = shares.greediest(|user| !shares.may_have(user, 0)) {
+        while !shares.may_have(user, 0) {
             shares.give(user, 1);
             *excess.entry(user).or_default() += 1;
         }

@@ -3,7 +3,7 @@
 //! Owns: removing entries above their user's share. Because: the table holds some ten thousand threads of all users,
 //! and one user may have more. Does not: record waits.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use super::clock::monotonic_ns;
 use super::message::Message;
 use super::supervisor::{Heartbeat, Supervisor};
-use super::thread_shares::{may_be_unfair, over_share};
+use super::thread_shares::{keys, may_be_unfair, over_share};
 use super::wait_counters::WaitCounters;
 
 /// How often the table is checked.
@@ -60,8 +60,7 @@ fn run(blocked: &MapHandle, messages: &Sender<Message>, end: &Receiver<()>, hear
 /// Removes what exceeds its user's share, the longest waits first; returns how many entries.
 fn sweep(blocked: &MapHandle) -> usize {
     let room = blocked.max_entries() as usize;
-    // The iteration begins again where its key has gone meanwhile.
-    let keys: HashSet<Vec<u8>> = blocked.keys().take(room).collect();
+    let keys = keys(blocked);
     if !may_be_unfair(keys.len(), room) {
         return 0;
     }

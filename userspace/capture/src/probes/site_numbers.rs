@@ -11,7 +11,6 @@ use deepctx_common::call::SITES_MAX;
 use deepctx_symbolizer::shares::Shares;
 
 use super::files::FileId;
-use crate::table_shares::may_have;
 
 /// How much of what stays free one user may hold: alone half of all. Less than of other tables, since each probe also
 /// costs time at the end of a capture: the kernel removes probes one by one.
@@ -69,7 +68,7 @@ impl SiteNumbers {
             self.refused.left_out += 1;
             return None;
         }
-        if !may_have(&self.shares, account, 1) {
+        if !self.shares.may_have(account, 1) {
             self.refused.over_share += 1;
             return None;
         }

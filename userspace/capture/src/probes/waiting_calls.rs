@@ -4,7 +4,6 @@
 //! tables hold a few thousand calls of all threads, and a stale entry would block a slot forever. Does not: follow
 //! threads over time: dead threads are found when the table is scanned.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use deepctx_common::Plain as _;
@@ -12,7 +11,7 @@ use deepctx_symbolizer::{GONE_USER, accountable_user};
 use libbpf_rs::{MapCore as _, MapHandle};
 
 use crate::programs::in_first_pid_namespace;
-use crate::thread_shares::{may_be_unfair, over_share};
+use crate::thread_shares::{keys, may_be_unfair, over_share};
 
 /// The maps `IN_FLIGHT` and `LAUNCHED`.
 pub(in super::super) struct WaitingCalls {
@@ -46,8 +45,7 @@ impl WaitingCalls {
 
 fn swept(map: &MapHandle, thread_of: impl Fn(&[u8]) -> Option<u32>) -> SweptCalls {
     let room = map.max_entries() as usize;
-    // All keys first: the iteration begins again where its key has gone, here or in the kernel.
-    let keys: HashSet<Vec<u8>> = map.keys().take(room).collect();
+    let keys = keys(map);
     // Users are read only then: each takes some ten microseconds.
     let checks_shares = may_be_unfair(keys.len(), room);
     let (mut ended, mut live) = (0, Vec::new());

@@ -18,6 +18,7 @@ use deepctx_common::activity::probe;
 use deepctx_common::call;
 use deepctx_events::Family;
 use deepctx_symbolizer::guard::catch_faults;
+use deepctx_symbolizer::shares::ROOT;
 use deepctx_symbolizer::{GONE_USER, NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
 use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
@@ -40,7 +41,6 @@ use crate::message::Message;
 use crate::probe_counters::ProbeCounters;
 use crate::sites;
 use crate::supervisor::{Heartbeat, defect_for_tests};
-use crate::table_shares::ROOT;
 
 /// How long collectors are still read after calls are muted: they report ten times a second, and CUPTI has each record
 /// ready at most that much later.

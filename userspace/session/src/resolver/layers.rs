@@ -94,8 +94,7 @@ impl Layers {
         }
         let Some(called) = python.called(pid, code.address) else { return };
         let user = known.map_or_else(|| accountable_user(pid).unwrap_or(GONE_USER), |known| known.user);
-        // Root has no share.
-        let has_room = known.is_some() || user == 0 || self.shares.allows(user, 1);
+        let has_room = known.is_some() || self.shares.may_have(user, 1);
         if !has_room || !map.set(pid, Some(called)) {
             self.refusals += u64::from(self.refused.insert(pid));
             return;
