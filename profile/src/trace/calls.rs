@@ -88,3 +88,40 @@ pub(super) fn latest_before(trace: &Trace, calls: &[Id<HostOp>], at: TraceTime) 
     let begin = |id: &Id<HostOp>| trace.host.get(*id).map(|op| op.begin);
     calls.get(calls.partition_point(|id| begin(id) <= Some(at)).checked_sub(1)?).copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{DeviceKind, DeviceOp, HostKind, Launch, Links, Status};
+    use crate::tree::NodeId;
+    use crate::units::Nanos;
+
+    /// With a search through all calls of the id for each kernel, this would take minutes.
+    #[test]
+    fn an_id_of_very_many_calls_is_no_burden() {
+        const CALLS: u64 = 100_000;
+        let mut trace = Trace::new();
+        let (thread, stream) = (trace.thread("1", "1"), trace.stream(0, Some(7)));
+        let name = trace.text("cudaLaunchKernel");
+        let at = |number: u64| TraceTime::from_nanos(number * 10);
+        for number in (0..CALLS).rev() {
+            trace.host.push(HostOp {
+                thread,
+                kind: HostKind::RuntimeCall,
+                begin: at(number),
+                duration: Nanos(1),
+                name,
+                correlation: 9,
+                status: Status::Unknown,
+                context: NodeId::ROOT,
+            });
+            let begin = at(number) + Nanos(5);
+            trace.device.push(DeviceOp::correlated(stream, DeviceKind::Kernel, begin, Nanos(1), name, 9));
+        }
+        let links = Links::of(&trace);
+        for (id, op) in trace.device.iter() {
+            let Launch::Ambiguous(call) = links.launch(id) else { panic!("{:?}", links.launch(id)) };
+            assert_eq!(trace.host.get(call).unwrap().begin + Nanos(5), op.begin);
+        }
+    }
+}

@@ -394,6 +394,13 @@ impl Sync {
     }
 }
 
+impl DeviceRange {
+    /// The end.
+    pub fn end(&self) -> TraceTime {
+        self.begin + self.duration
+    }
+}
+
 impl Cell for HostKind {
     fn to_word(self) -> u64 {
         self as u64

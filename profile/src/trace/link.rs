@@ -7,12 +7,13 @@
 //! | link | exact | by order | inferred |
 //! |---|---|---|---|
 //! | launch → device operation | same correlation id | a recorder joined them by the order of their streams | – (an id used twice: the latest call before the work) |
-//! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call; the latest call before, of several with the id |
+//! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call; for one of several devices or an unnamed stream, of everything launched before the last that ended by then; the latest call before, of several with the id |
 //! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream; the latest call before, of several with the id |
 //! | node → node, of a graph | – | the order of the calls that recorded the graph | – |
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
@@ -20,7 +21,7 @@ use super::basis::Basis;
 use super::calls::{Calls, latest_before};
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, SyncKind};
 use super::graph_edges::{GraphOrder, GraphWaits};
-use super::last_ends::LastEnds;
+use super::last_ends::{LastEnds, last_ended};
 use super::name::Call;
 use super::packed::{Cell, Column, PackedColumn};
 use super::wait::{Wait, Waiter};
@@ -161,12 +162,21 @@ impl Links {
         &self.threads
     }
 
-    fn wait(&mut self, waiter: Waiter, on: Id<DeviceOp>, basis: Basis) {
+    /// Adds a wait. Of several of one waiter the most certain counts, and of these the one for the work that ends last:
+    /// it is what the waiter waited for, whatever their order in the file.
+    fn wait(&mut self, trace: &Trace, waiter: Waiter, on: Id<DeviceOp>, basis: Basis) {
         let wait = Wait { waiter, on, basis };
-        match waiter {
-            Waiter::Host(call) => drop(self.host_waits.insert(call, wait)),
-            Waiter::Device(op) if op != on => drop(self.device_waits.insert(op, wait)),
-            Waiter::Device(_) => self.unlinked_waits += 1,
+        let known = match waiter {
+            Waiter::Host(call) => self.host_waits.entry(call).or_insert(wait),
+            Waiter::Device(op) if op != on => self.device_waits.entry(op).or_insert(wait),
+            Waiter::Device(_) => {
+                self.unlinked_waits += 1;
+                return;
+            }
+        };
+        let order = |of: Wait| (Reverse(of.basis as u8), trace.device.get(of.on).map(|op| op.end()), of.on);
+        if order(wait) > order(*known) {
+            *known = wait;
         }
     }
 
@@ -175,6 +185,11 @@ impl Links {
         let trace = queues.trace;
         let threads = LazyCell::new(|| queues.by_thread());
         let all = LazyCell::new(|| queues.by_queueing());
+        let is_one_device = queues.are_of_one_device();
+        let ended = LazyCell::new(|| {
+            let found = trace.syncs.iter().map(|(_, sync)| calls.before(trace, sync.correlation, sync.begin));
+            queues.last_ended(&all, found.filter_map(|found| trace.host.get(found?.0)))
+        });
         for (_, sync) in trace.syncs.iter() {
             let found = calls.before(trace, sync.correlation, sync.begin);
             let Some((id, op, basis)) = found.and_then(|(id, basis)| Some((id, trace.host.get(id)?, basis)))
@@ -193,7 +208,13 @@ impl Links {
                     (Some(Waiter::Host(id)), queues.last_before(stream, op.begin).map(|on| (on, basis)))
                 }
                 (SyncKind::Stream | SyncKind::Context, _) => {
-                    (Some(Waiter::Host(id)), queues.last_to_end(&all, op.begin).map(|on| (on, basis)))
+                    // Of several streams or devices, the tool does not say which one.
+                    let is_known = sync.kind == SyncKind::Context && is_one_device;
+                    let on = match is_known {
+                        true => queues.last_to_end(&all, op.begin).map(|on| (on, basis)),
+                        false => ended.get(&(op.begin, op.end())).map(|on| (*on, Basis::Inferred)),
+                    };
+                    (Some(Waiter::Host(id)), on)
                 }
                 (SyncKind::Event, _) => (Some(Waiter::Host(id)), recorded()),
                 (SyncKind::StreamWait, Some(stream)) => {
@@ -205,7 +226,7 @@ impl Links {
                 (SyncKind::StreamWait, None) => (None, None),
             };
             match (waiter, on) {
-                (Some(waiter), Some((on, basis))) => self.wait(waiter, on, basis),
+                (Some(waiter), Some((on, basis))) => self.wait(trace, waiter, on, basis),
                 _ => self.unlinked_waits += 1,
             }
         }
@@ -219,11 +240,20 @@ impl Links {
         let end = |id: Id<DeviceOp>| trace.device.get(id).map_or(TraceTime::default(), |op| op.end());
         let mut ends: Vec<Id<DeviceOp>> = trace.device.iter().map(|(id, _)| id).collect();
         ends.sort_by_key(|id| end(*id));
+        let is_one_device = queues.are_of_one_device();
+        let ended = LazyCell::new(|| {
+            let calls = trace.host.iter().map(|(_, op)| op).filter(|op| op.kind.is_call());
+            queues.last_ended(&all, calls.filter(|op| Call::of(trace.name(op.name)) == Call::DeviceSync))
+        });
         for (id, op) in trace.host.iter().filter(|(_, op)| op.kind.is_call()) {
             let found = match Call::of(trace.name(op.name)) {
                 Call::DeviceSync => {
-                    let last = queues.last_to_end(&all, op.begin);
-                    last.map(|on| (Waiter::Host(id), on, Basis::ByOrder))
+                    // Of several devices, the name of a call does not say which one.
+                    let on = match is_one_device {
+                        true => queues.last_to_end(&all, op.begin).map(|on| (on, Basis::ByOrder)),
+                        false => ended.get(&(op.begin, op.end())).map(|on| (*on, Basis::Inferred)),
+                    };
+                    on.map(|(on, basis)| (Waiter::Host(id), on, basis))
                 }
                 Call::StreamSync | Call::EventSync => {
                     let last = ends.partition_point(|id| end(*id) <= op.end()).checked_sub(1);
@@ -237,7 +267,7 @@ impl Links {
                 Call::Launch | Call::EventRecord | Call::Other => continue,
             };
             match found {
-                Some((waiter, on, basis)) => self.wait(waiter, on, basis),
+                Some((waiter, on, basis)) => self.wait(trace, waiter, on, basis),
                 None => self.unlinked_waits += 1,
             }
         }
@@ -252,7 +282,7 @@ impl Links {
                 _ => continue,
             };
             if trace.host.get(call).is_some_and(|call| call.end() >= op.end()) {
-                self.wait(Waiter::Host(call), id, basis);
+                self.wait(trace, Waiter::Host(call), id, basis);
             }
         }
     }
@@ -301,6 +331,14 @@ impl<'t> Queues<'t> {
         let mut streams = links.streams.clone();
         streams.iter_mut().for_each(|queue| queues.sort(queue));
         Queues { streams, ..queues }
+    }
+
+    /// Whether all work ran on one device, so that a wait for a device is for that one.
+    fn are_of_one_device(&self) -> bool {
+        let with_work = self.trace.streams().iter().zip(&self.streams).filter(|(_, queue)| !queue.is_empty());
+        let mut devices = with_work.map(|(stream, _)| stream.device);
+        let first = devices.next();
+        devices.all(|device| Some(device) == first)
     }
 
     /// The work that each thread launched, in that order.
@@ -359,6 +397,17 @@ impl<'t> Queues<'t> {
         all.get(at).map(|(_, last)| *last)
     }
 
+    /// The same for each of these calls, by begin and end, without work that ends after the call.
+    fn last_ended(
+        &self,
+        all: &[(Id<DeviceOp>, Id<DeviceOp>)],
+        calls: impl Iterator<Item = HostOp>,
+    ) -> BTreeMap<(TraceTime, TraceTime), Id<DeviceOp>> {
+        let work = all.iter().map(|(id, _)| *id);
+        let work = work.filter_map(|id| Some((self.queued(id), id, self.trace.device.get(id)?)));
+        last_ended(self.streams.len(), work, calls.map(|call| (call.begin, call.end())).collect())
+    }
+
     /// A thread's next launch, and its last one on another stream.
     fn around(&self, threads: &[Vec<Id<DeviceOp>>], wait: &HostOp) -> Option<(Id<DeviceOp>, Id<DeviceOp>)> {
         let queue = threads.get(wait.thread.index())?;
@@ -385,9 +434,7 @@ impl<'t> Queues<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{HostKind, Status, text};
-    use crate::tree::NodeId;
-    use crate::units::Nanos;
+    use crate::trace::text;
 
     fn check(input: &str, expect: &[&str]) {
         let trace = text::parse(input).unwrap();
@@ -429,35 +476,6 @@ mod tests {
         );
     }
 
-    /// With a search through all calls of the id for each kernel, this would take minutes.
-    #[test]
-    fn an_id_of_very_many_calls_is_no_burden() {
-        const CALLS: u64 = 100_000;
-        let mut trace = Trace::new();
-        let (thread, stream) = (trace.thread("1", "1"), trace.stream(0, Some(7)));
-        let name = trace.text("cudaLaunchKernel");
-        let at = |number: u64| TraceTime::from_nanos(number * 10);
-        for number in (0..CALLS).rev() {
-            trace.host.push(HostOp {
-                thread,
-                kind: HostKind::RuntimeCall,
-                begin: at(number),
-                duration: Nanos(1),
-                name,
-                correlation: 9,
-                status: Status::Unknown,
-                context: NodeId::ROOT,
-            });
-            let begin = at(number) + Nanos(5);
-            trace.device.push(DeviceOp::correlated(stream, DeviceKind::Kernel, begin, Nanos(1), name, 9));
-        }
-        let links = Links::of(&trace);
-        for (id, op) in trace.device.iter() {
-            let Launch::Ambiguous(call) = links.launch(id) else { panic!("{:?}", links.launch(id)) };
-            assert_eq!(trace.host.get(call).unwrap().begin + Nanos(5), op.begin);
-        }
-    }
-
     #[test]
     fn an_id_used_twice_is_ambiguous() {
         check(
@@ -488,6 +506,23 @@ mod tests {
                 "cudaStreamSynchronize waits for b Exact",
             ],
         );
+    }
+
+    #[test]
+    fn a_wait_for_an_unnamed_stream_is_inferred() {
+        let check = |sync: &str, basis: &str| {
+            check(
+                &format!(
+                    "call main 1..2 cudaLaunchKernel #1
+                     call main 3..10 cudaStreamSynchronize #5
+                     kernel 0/7 2..9 a #1
+                     sync {sync} - 3..10 #5"
+                ),
+                &["a <- Exact(#0) cudaLaunchKernel", &format!("cudaStreamSynchronize waits for a {basis}")],
+            );
+        };
+        check("stream", "Inferred");
+        check("context", "Exact");
     }
 
     #[test]
@@ -566,6 +601,51 @@ mod tests {
                 "cudaDeviceSynchronize waits for b ByOrder",
             ],
         );
+    }
+
+    #[test]
+    fn a_wait_for_one_of_several_devices_is_inferred() {
+        let calls = "call main 1..2 cudaLaunchKernel #1
+             call main 3..4 cudaLaunchKernel #2
+             call main 5..30 cudaDeviceSynchronize #3
+             kernel 0/7 3..10 a #1";
+        let check_basis = |lines: &str, basis: &str| {
+            let wait = format!("cudaDeviceSynchronize waits for b {basis}");
+            let launches = ["a <- Exact(#0) cudaLaunchKernel", "b <- Exact(#1) cudaLaunchKernel"];
+            check(&format!("{calls}\n{lines}"), &[launches[0], launches[1], &wait]);
+        };
+        check_basis("kernel 0/8 5..20 b #2", "ByOrder");
+        check_basis("kernel 1/7 5..20 b #2", "Inferred");
+        check_basis("kernel 0/8 5..20 b #2\n sync context - 5..29 #3", "Exact");
+        check_basis("kernel 1/7 5..20 b #2\n sync context - 5..29 #3", "Inferred");
+        // A wait for a stream that the tool does not name.
+        check_basis("kernel 0/8 5..20 b #2\n sync stream - 5..29 #3", "Inferred");
+    }
+
+    #[test]
+    fn of_several_waits_the_one_that_ends_last_counts() {
+        let events = "call main 1..2 cudaLaunchKernel #1
+             call main 3..4 cudaEventRecord #2
+             call main 5..6 cudaLaunchKernel #3
+             call main 7..8 cudaEventRecord #4
+             call main 9..10 cudaStreamWaitEvent #5
+             call main 11..12 cudaStreamWaitEvent #6
+             call main 13..14 cudaLaunchKernel #7
+             kernel 0/7 3..40 a #1
+             kernel 0/8 7..20 b #3
+             kernel 0/9 41..50 c #7";
+        let syncs = ["sync wait 0/9 9..9 #5 record=2 on=0/7", "sync wait 0/9 11..11 #6 record=4 on=0/8"];
+        for [first, second] in [syncs, [syncs[1], syncs[0]]] {
+            check(
+                &format!("{events}\n{first}\n{second}"),
+                &[
+                    "a <- Exact(#0) cudaLaunchKernel",
+                    "b <- Exact(#2) cudaLaunchKernel",
+                    "c <- Exact(#6) cudaLaunchKernel",
+                    "c waits for a Exact",
+                ],
+            );
+        }
     }
 
     #[test]

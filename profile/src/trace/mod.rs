@@ -239,12 +239,16 @@ impl Trace {
         &self.streams.lanes
     }
 
-    /// First begin and last end of everything; `None` for an empty trace.
+    /// First begin and last end of everything but counters, which may have been read long before or after; `None`
+    /// without any.
     pub fn span(&self) -> Option<(TraceTime, TraceTime)> {
         let host = self.host.iter().map(|(_, op)| (op.begin, op.end()));
         let device = self.device.iter().map(|(_, op)| (op.begin, op.end()));
+        let syncs = self.syncs.iter().map(|(_, sync)| (sync.begin, sync.end()));
+        let ranges = self.device_ranges.iter().map(|(_, range)| (range.begin, range.end()));
         let memory = self.memory.iter().map(|(_, event)| (event.at, event.at));
-        host.chain(device).chain(memory).reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+        let all = host.chain(device).chain(syncs).chain(ranges).chain(memory);
+        all.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
     /// How many events there are.
@@ -256,5 +260,21 @@ impl Trace {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn synchronisations_and_ranges_of_devices_are_in_the_span() {
+        let mut trace = text::parse("op m 10..20 f\n sync context - 5..30 #1").unwrap();
+        let span = |trace: &Trace| trace.span().map(|(first, last)| (first.as_nanos(), last.as_nanos()));
+        assert_eq!(span(&trace), Some((5_000, 30_000)));
+        let (stream, name) = (trace.stream(0, Some(7)), trace.text("forward"));
+        let begin = TraceTime::from_nanos(1_000);
+        trace.device_ranges.push(DeviceRange { stream, begin, duration: Nanos(50_000), name });
+        assert_eq!(span(&trace), Some((1_000, 51_000)));
     }
 }
