@@ -31,9 +31,10 @@ pub struct Annotation {
     pub rank: u32,
     /// The name.
     pub name: String,
-    /// Their lengths on threads; `None` if they are only on device rows.
+    /// Lengths of those that begin on threads in the window; `None` without any: they are only on device rows, or began
+    /// before the window.
     pub host: Option<Statistics>,
-    /// Their lengths on device rows, as projected by a tool; `None` if it does not.
+    /// Lengths of those that begin on device rows in the window, as projected by a tool; `None` without any.
     pub projected: Option<Statistics>,
     /// Device operations launched within them; one within two of the same name counts once.
     pub launched: u64,

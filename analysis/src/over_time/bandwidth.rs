@@ -21,7 +21,7 @@ const PARTS: u64 = 100;
 /// Maximum number of names with a series; traces have one per direction and kind of memory.
 const NAMES_MAX: usize = 64;
 
-/// Bandwidth of copies of one name over time.
+/// Bandwidth of copies of one name over time, on all devices of a rank together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bandwidth {
     /// The rank.
@@ -34,7 +34,7 @@ pub struct Bandwidth {
     pub part_ns: u64,
     /// Bytes moved in each part; trailing parts without any are left out.
     pub bytes: Vec<u64>,
-    /// Peak bandwidth of all running copies, 10⁹ bytes a second.
+    /// Peak bandwidth of all running copies, 10⁹ bytes a second: of several devices, the sum of their links.
     pub peak_gb_per_second: f64,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Bandwidth> {
         begin_ns: (begin - window.of.first_event()).0,
         part_ns,
         bytes: series(&ops, begin, part_ns),
-        peak_gb_per_second: peak(&ops),
+        peak_gb_per_second: peak(&ops, window.of.trace.clock.resolution.0),
     };
     let mut rows: Vec<Bandwidth> = by_name.into_iter().map(row).collect();
     rows.sort_rows_by(|a, b| sum(b).cmp(&sum(a)).then_with(|| a.name.cmp(&b.name)));
@@ -89,10 +89,12 @@ fn series(ops: &[DeviceOp], begin: TraceTime, part_ns: u64) -> Vec<u64> {
     parts
 }
 
-/// The highest sum of the bandwidths of concurrent operations. An operation without length counts as one nanosecond.
-fn peak(ops: &[DeviceOp]) -> f64 {
-    let speed = |op: &DeviceOp| op.bytes.0 as f64 / op.duration.0.max(1) as f64;
-    let ends = ops.iter().map(|op| (op.end().as_nanos().max(op.begin.as_nanos() + 1), false, speed(op)));
+/// The highest sum of the bandwidths of concurrent operations. One that is shorter than the clock can resolve counts as
+/// that long: a copy of 0 µs may have taken almost one.
+fn peak(ops: &[DeviceOp], resolution_ns: u64) -> f64 {
+    let length = |op: &DeviceOp| op.duration.0.max(resolution_ns).max(1);
+    let speed = |op: &DeviceOp| op.bytes.0 as f64 / length(op) as f64;
+    let ends = ops.iter().map(|op| (op.begin.as_nanos().saturating_add(length(op)), false, speed(op)));
     let begins = ops.iter().map(|op| (op.begin.as_nanos(), true, speed(op)));
     let mut changes: Vec<(u64, bool, f64)> = begins.chain(ends).collect();
     // Operations do not overlap if one ends as the other begins.
@@ -108,4 +110,21 @@ fn peak(ops: &[DeviceOp]) -> f64 {
         most = most.max(now);
     }
     most
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{Job, text};
+    use deepctx_profile::units::Nanos;
+
+    use super::super::{OverTime, Steps};
+
+    #[test]
+    fn no_copy_is_faster_than_the_clock_resolves() {
+        let mut trace = text::parse("copy 0/7 5..5 Memcpy 2000B\n copy 0/7 9..10 Memcpy 1000B").unwrap();
+        trace.clock.resolution = Nanos(1_000);
+        let job = Job::new(vec![("a.json".to_owned(), trace)]).unwrap();
+        let row = OverTime::compute(&job, Steps::default()).bandwidth.remove(0);
+        assert_eq!((row.peak_gb_per_second, row.bytes.iter().sum::<u64>()), (2.0, 3_000));
+    }
 }

@@ -283,17 +283,22 @@ fn part(window: &Window<'_>, op: &DeviceOp, ordinal: Option<u64>) -> RankPart {
     RankPart { name: op.name, begin, end, own: op.begin, ordinal }
 }
 
+/// The trace of a rank. There may be a thousand ranks; a job has them sorted.
+fn trace_of(job: &Job, rank: u32) -> Option<&RankTrace> {
+    let place = job.ranks().binary_search_by_key(&rank, |of| of.rank).ok()?;
+    job.ranks().get(place)
+}
+
 /// Whether all ranks have the same collectives.
 fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), Mismatch> {
     fn name<'t>(of: Option<&'t RankTrace>, part: &RankPart) -> &'t str {
         of.map_or("", |of| of.trace.name(part.name))
     }
-    // Searched once for each rank: there may be a thousand, with thousands of collectives.
-    let trace_of = |rank: u32| job.ranks().iter().find(|of| of.rank == rank);
     let Some((first, model)) = parts.first_key_value() else { return Ok(()) };
-    let of_first = trace_of(*first);
+    let of_first = trace_of(job, *first);
     for (rank, other) in parts {
-        let of_other = trace_of(*rank);
+        // Searched once for each rank, not for each of its thousands of collectives.
+        let of_other = trace_of(job, *rank);
         if other.len() != model.len() {
             return Err(Mismatch::Counts { ranks: [*first, *rank], counts: [model.len(), other.len()] });
         }
@@ -362,7 +367,7 @@ fn one(
     let end_spread_ns = ends.clone().max()?.abs_diff(ends.min()?);
     let error = |rank: &u32| clocks.get(rank).and_then(|clock| clock.uncertainty_ns).unwrap_or(u64::MAX);
     let of_others = parts.iter().map(|(rank, _)| rank).filter(|rank| **rank != latest_rank).map(error).max();
-    let trace = &job.ranks().iter().find(|of| of.rank == latest_rank)?.trace;
+    let trace = &trace_of(job, latest_rank)?.trace;
     Some(Collective {
         communicator: communicator.to_owned(),
         ordinal: latest.ordinal.unwrap_or(place as u64),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::intervals::Intervals;
 use super::window::Window;
 
-/// Copies of one direction, or fills.
+/// Copies of one direction, or fills, on all devices of a rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Copies {
     /// The rank.

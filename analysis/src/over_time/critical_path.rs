@@ -82,6 +82,8 @@ pub struct CriticalPath {
     pub within_clocks: Option<u64>,
     /// Device work on the path by name, the longest first.
     pub work: Vec<PathOp>,
+    /// Further names of device work on it.
+    pub work_left_out: usize,
 }
 
 /// A part of the path.
@@ -131,6 +133,7 @@ pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
         .map(|(name, &(count, time_ns))| PathOp { name: deepctx_profile::frame::clean(name), count, time_ns })
         .collect();
     work.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
+    let work_left_out = work.len().saturating_sub(WORK_ROWS);
     work.truncate(WORK_ROWS);
     Some(CriticalPath {
         rank: window.of.rank,
@@ -141,6 +144,7 @@ pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
         between_clocks: walk.between_clocks,
         within_clocks: walk.accuracy.within_ns().map(|_| walk.within_clocks),
         work,
+        work_left_out,
     })
 }
 

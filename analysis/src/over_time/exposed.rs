@@ -71,11 +71,12 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<ExposedWork> {
     }
     let mut rows = Vec::new();
     for (device, (compute, others)) in devices {
-        for (name, ops) in &others {
-            let beside = others.iter().filter(|(other, _)| *other != name).flat_map(|(_, ops)| ops);
-            let beside = union(compute.iter().chain(beside));
-            let time = union(ops.iter());
-            let sums = exposed(&time, ops, &beside, &waits);
+        let compute = union(&compute);
+        let times: Vec<Intervals> = others.values().map(union).collect();
+        // When work of one name runs, or kernels compute, and nothing else.
+        let alone = Intervals::in_one_only(times.iter().chain([&compute]));
+        for ((name, ops), time) in others.iter().zip(&times) {
+            let sums = exposed(time, ops, &alone, &waits);
             let (rank, name) = (window.of.rank, clean(name));
             let blocking_within_ns = within_ns.map(|each| sums.waited_for.saturating_mul(each));
             rows.push(ExposedWork { rank, device, name, blocking_within_ns, ..sums });
@@ -85,8 +86,8 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<ExposedWork> {
     rows
 }
 
-fn union<'o>(ops: impl Iterator<Item = &'o (Id<DeviceOp>, DeviceOp)>) -> Intervals {
-    Intervals::of(ops.map(|(_, op)| (op.begin, op.end())))
+fn union(ops: &Ops) -> Intervals {
+    Intervals::of(ops.iter().map(|(_, op)| (op.begin, op.end())))
 }
 
 /// Since when something waits for each operation, with its certainty; of several the most certain, then the first.
@@ -110,14 +111,14 @@ fn waits(window: &Window<'_>) -> FxHashMap<Id<DeviceOp>, (Basis, TraceTime)> {
     all
 }
 
-/// The figures of operations running in `time`, with other work in `beside`.
+/// The figures of operations running in `time`, of which nothing else runs in `alone`.
 fn exposed(
     time: &Intervals,
     ops: &Ops,
-    beside: &Intervals,
+    alone: &Intervals,
     waits: &FxHashMap<Id<DeviceOp>, (Basis, TraceTime)>,
 ) -> ExposedWork {
-    let exposed = time.without(beside);
+    let exposed = time.and(alone);
     let waited: Vec<_> = ops.iter().filter_map(|(id, op)| Some((op, waits.get(id)?))).collect();
     let blocking = Intervals::of(waited.iter().map(|(op, (_, since))| (op.begin.max(*since), op.end())));
     ExposedWork {

@@ -20,6 +20,24 @@ impl Intervals {
         Self::of_nanos(all.into_iter().flat_map(|of| of.0).collect())
     }
 
+    /// The times in exactly one of several.
+    pub(super) fn in_one_only<'i>(all: impl IntoIterator<Item = &'i Self>) -> Self {
+        let mut changes: Vec<(u64, bool)> = Vec::new();
+        for (begin, end) in all.into_iter().flat_map(|of| &of.0) {
+            changes.extend([(*begin, true), (*end, false)]);
+        }
+        changes.sort_unstable();
+        let (mut running, mut since, mut times) = (0_usize, 0, Vec::new());
+        for (at, begins) in changes {
+            if running == 1 {
+                times.push((since, at));
+            }
+            running = if begins { running + 1 } else { running.saturating_sub(1) };
+            since = at;
+        }
+        Self::of_nanos(times)
+    }
+
     fn of_nanos(mut times: Vec<(u64, u64)>) -> Self {
         times.retain(|(begin, end)| begin < end);
         times.sort_unstable();
@@ -121,6 +139,8 @@ mod tests {
         check(of(&[(1, 10)]).and(&of(&[(2, 3), (5, 20)])), &[(2, 3), (5, 10)]);
         check(of(&[(1, 10)]).without(&of(&[(2, 3), (5, 20)])), &[(1, 2), (3, 5)]);
         check(of(&[(1, 4), (6, 8)]).without(&of(&[(3, 7)])), &[(1, 3), (7, 8)]);
+        let several = [of(&[(1, 10)]), of(&[(2, 4), (9, 12)]), of(&[(3, 5), (12, 14)])];
+        check(Intervals::in_one_only(&several), &[(1, 2), (5, 9), (10, 14)]);
     }
 
     proptest! {
@@ -133,6 +153,7 @@ mod tests {
             prop_assert_eq!(a.and(&b).length() + a.without(&b).length(), a.length());
             prop_assert_eq!(a.and(&b), b.and(&a));
             prop_assert_eq!(a.without(&b).and(&b).length(), 0);
+            prop_assert_eq!(a.and(&Intervals::in_one_only([&a, &b])).length(), a.without(&b).length());
         }
     }
 }

@@ -125,6 +125,8 @@ pub struct OverTime {
     pub annotations: Vec<Annotations>,
     /// How regularly training steps, ranges and kernels recur.
     pub pacing: Vec<Pace>,
+    /// Further ranges and kernels that recur, of all ranks.
+    pub pacing_left_out: usize,
     /// Values over time, for each rank: machine metrics and memory in use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<CounterSummary>,
@@ -240,6 +242,7 @@ impl OverTime {
         let matches = if refused.is_empty() { collectives::compute(job, of) } else { Matches::default() };
         let split = |window: &Window<'_>| steps::compute(window, &matches.waits_of(window.of.rank));
         let steps: Vec<StepSplit> = windows.iter().flat_map(split).collect();
+        let paces: Vec<(Vec<Pace>, usize)> = windows.iter().map(pacing::compute).collect();
         OverTime {
             schema_version: SCHEMA_VERSION,
             traces: job.ranks().iter().map(summary).collect(),
@@ -255,7 +258,8 @@ impl OverTime {
             kernel_classes: windows.iter().flat_map(kernel_classes::compute).collect(),
             gaps: windows.iter().flat_map(gaps::compute).collect(),
             annotations: nested().map(|(window, nesting)| annotations::compute(window, nesting)).collect(),
-            pacing: windows.iter().flat_map(pacing::compute).collect(),
+            pacing_left_out: paces.iter().map(|(_, left_out)| left_out).sum(),
+            pacing: paces.into_iter().flat_map(|(rows, _)| rows).collect(),
             counters: job.ranks().iter().flat_map(counters::compute).collect(),
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),

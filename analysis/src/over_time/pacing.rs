@@ -60,13 +60,12 @@ pub struct Pace {
 /// Begins and ends, by begin.
 type Times = Vec<(TraceTime, TraceTime)>;
 
-pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
+/// The rows of a rank, and the number of further ranges and kernels that recur.
+pub(super) fn compute(window: &Window<'_>) -> (Vec<Pace>, usize) {
     let trace = &window.of.trace;
     let mut steps: BTreeMap<&str, Times> = BTreeMap::new();
     for step in window.steps() {
-        let name = trace.name(step.op.name);
-        let name = name.rsplit_once('#').map_or(name, |(name, _)| name);
-        steps.entry(name).or_default().push((step.op.begin, step.op.end()));
+        steps.entry(window.step_name(&step)).or_default().push((step.op.begin, step.op.end()));
     }
     let mut ranges: BTreeMap<(StrId, Id<Thread>), Times> = BTreeMap::new();
     let is_range = |kind| matches!(kind, HostKind::Annotation | HostKind::Layer);
@@ -83,19 +82,21 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
     let ranges = ranges.into_iter().map(|((name, _), times)| (trace.name(name), vec![times]));
     let kernels =
         kernels.into_iter().map(|(name, of)| (trace.name(name), of.into_values().collect::<Vec<_>>()));
-    let mut paces = most(window.of, PacedKind::Step, steps.collect(), usize::MAX);
-    paces.extend(most(window.of, PacedKind::Range, ranges.collect(), NAMES_MAX));
-    paces.extend(most(window.of, PacedKind::Kernel, kernels.collect(), NAMES_MAX));
-    paces
+    let (mut paces, _) = most(window.of, PacedKind::Step, steps.collect(), usize::MAX);
+    let (ranges, further_ranges) = most(window.of, PacedKind::Range, ranges.collect(), NAMES_MAX);
+    let (kernels, further_kernels) = most(window.of, PacedKind::Kernel, kernels.collect(), NAMES_MAX);
+    paces.extend(ranges.into_iter().chain(kernels));
+    (paces, further_ranges + further_kernels)
 }
 
-/// Those with most time.
-fn most(of: &RankTrace, kind: PacedKind, all: Vec<(&str, Vec<Times>)>, most: usize) -> Vec<Pace> {
+/// Those with most time, and the number of others.
+fn most(of: &RankTrace, kind: PacedKind, all: Vec<(&str, Vec<Times>)>, most: usize) -> (Vec<Pace>, usize) {
     let mut paces: Vec<Pace> =
         all.into_iter().filter_map(|(name, places)| pace(of, kind, name, places)).collect();
     paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
+    let left_out = paces.len().saturating_sub(most);
     paces.truncate(most);
-    paces
+    (paces, left_out)
 }
 
 /// Intervals are between those of one place: a thread, or a device.
@@ -129,5 +130,19 @@ mod tests {
         let pace = of(input).pacing.remove(0);
         let between = [pace.begin_to_begin.min_ns, pace.begin_to_begin.max_ns];
         assert_eq!((pace.lengths.count, pace.begin_to_begin.count, between), (6, 4, [20_000; 2]));
+    }
+
+    #[test]
+    fn names_that_are_not_listed_are_counted() {
+        // Each name comes three times.
+        let lines = |form: &str, names: u64| -> String {
+            let line = |n: u64| {
+                let at = 2 * (n % names) + 100 * (n / names);
+                format!("{form} {at}..{} n{}\n", at + 1, n % names)
+            };
+            (0..3 * names).map(line).collect()
+        };
+        let found = of(&[lines("kernel 0/7", 25), lines("range m", 22)].concat());
+        assert_eq!((found.pacing.len(), found.pacing_left_out), (40, 7));
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! A rank's *own* time of a step is its length without the time in which it only waited in a collective for a rank that
 //! had not arrived. The rank with the most own time is the slowest, because of the phases in which it spends more than
-//! the median rank. Both depend on matched collectives: with none, own time is the length.
+//! the median rank. Both depend on matched collectives: with none, own time is the length. Steps of two ranks are the
+//! same if their numbers are, and their names if a rank has several.
 //!
 //! Not covered: the kind of parallelism of a communicator. A guess from kernel names would be right for one framework.
 //! Waits of pipelines are in [`super::Pipeline`].
@@ -98,6 +99,8 @@ impl Phase {
 pub struct SlowestRank {
     /// Number of the step.
     pub step: u64,
+    /// Its name without the number, on the first of these ranks.
+    pub name: String,
     /// Ranks that have the step.
     pub ranks: usize,
     /// The slowest one; unknown if a rank lost events of the step.
@@ -183,13 +186,23 @@ pub(super) fn median(mut of: Vec<u64>) -> Option<u64> {
     of.get(of.len() / 2).copied()
 }
 
-/// The steps of all ranks by number.
-fn by_number(steps: &[StepSplit]) -> BTreeMap<u64, Vec<&StepSplit>> {
-    let mut by_number: BTreeMap<u64, Vec<&StepSplit>> = BTreeMap::new();
+/// The steps of all ranks by number and name. Names count only if a rank has several, each with its own numbers (JAX):
+/// with one name each, ranks may call the same step differently.
+fn by_number(steps: &[StepSplit]) -> BTreeMap<(u64, &str), Vec<&StepSplit>> {
+    let mut names: BTreeMap<u32, &str> = BTreeMap::new();
+    let have_one_name =
+        steps.iter().all(|step| *names.entry(step.rank).or_insert(step.name.as_str()) == step.name.as_str());
+    let mut by_number: BTreeMap<(u64, &str), Vec<&StepSplit>> = BTreeMap::new();
     for step in steps {
-        by_number.entry(step.step).or_default().push(step);
+        let name = if have_one_name { "" } else { step.name.as_str() };
+        by_number.entry((step.step, name)).or_default().push(step);
     }
     by_number
+}
+
+/// The ranks of these steps. A rank may have several of one number and name: on different threads, for example.
+fn ranks_of(of: &[&StepSplit]) -> BTreeSet<u32> {
+    of.iter().map(|step| step.rank).collect()
 }
 
 fn lost_of(of: &[&StepSplit]) -> Vec<LaneLoss> {
@@ -198,15 +211,16 @@ fn lost_of(of: &[&StepSplit]) -> Vec<LaneLoss> {
 
 /// The slowest rank of each step that several ranks have.
 pub(super) fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
-    let several = by_number(steps).into_iter().filter(|(_, of)| of.len() > 1);
-    several.map(|(number, of)| slowest_of(number, &of)).collect()
+    let several = by_number(steps).into_iter().filter(|(_, of)| ranks_of(of).len() > 1);
+    several.map(|((number, _), of)| slowest_of(number, &of)).collect()
 }
 
 fn slowest_of(number: u64, of: &[&StepSplit]) -> SlowestRank {
     let measured: Vec<(u32, &StepParts)> =
         of.iter().filter_map(|step| Some((step.rank, step.split.figures()?))).collect();
     let found = Measurement::unless(lost_of(of), || slowest_among(&measured));
-    SlowestRank { step: number, ranks: of.len(), found }
+    let name = of.first().map_or_else(String::new, |step| step.name.clone());
+    SlowestRank { step: number, name, ranks: ranks_of(of).len(), found }
 }
 
 fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
@@ -233,10 +247,8 @@ fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
 /// Training steps that each rank with steps has, without lost events on any, and the number of others.
 pub(super) fn measured_on_all(steps: &[StepSplit]) -> (Vec<(u32, &StepParts)>, usize) {
     let all: BTreeSet<u32> = steps.iter().map(|step| step.rank).collect();
-    let is_whole = |of: &Vec<&StepSplit>| {
-        let ranks: BTreeSet<u32> = of.iter().map(|step| step.rank).collect();
-        ranks == all && of.iter().all(|step| step.split.figures().is_some())
-    };
+    let is_whole =
+        |of: &Vec<&StepSplit>| ranks_of(of) == all && of.iter().all(|step| step.split.figures().is_some());
     let (whole, not): (Vec<_>, Vec<_>) = by_number(steps).into_values().partition(is_whole);
     let whole = whole.into_iter().flatten();
     (whole.filter_map(|step| Some((step.rank, step.split.figures()?))).collect(), not.len())
@@ -304,4 +316,40 @@ fn communicator(name: &str, of: &[&Collective]) -> Option<CommunicatorSum> {
         times_latest,
         waited_for_ns,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{job, of};
+    use super::super::{OverTime, Steps};
+    use super::SlowestRank;
+
+    #[test]
+    fn one_rank_with_equal_step_numbers_is_no_comparison() {
+        let both = "step m 0..10 train#1\n step m 20..30 eval#1";
+        let found = of(both);
+        assert_eq!((found.steps.len(), found.slowest), (2, Vec::new()));
+        let found = OverTime::compute(&job(&[both, both]), Steps::default());
+        assert_eq!(found.slowest.iter().map(|step| step.ranks).collect::<Vec<_>>(), [2, 2]);
+    }
+
+    #[test]
+    fn steps_of_one_number_are_compared_by_name() {
+        // Rank 1 trains longer, and rank 0 evaluates longer.
+        let rank = |train: u64, all: u64| format!("step m 0..{train} train#1\n step m {train}..{all} eval#1");
+        let found = OverTime::compute(&job(&[&rank(10, 60), &rank(30, 50)]), Steps::default());
+        let row = |step: &SlowestRank| {
+            let times = step.found.figures().unwrap();
+            (step.name.clone(), step.step, times.slowest_rank, times.own_ns, times.least_own_ns)
+        };
+        let rows: Vec<_> = found.slowest.iter().map(row).collect();
+        let expect = [("eval".to_owned(), 1, 0, 50_000, 20_000), ("train".to_owned(), 1, 1, 30_000, 10_000)];
+        assert_eq!(rows, expect);
+    }
+
+    #[test]
+    fn ranks_may_call_one_step_differently() {
+        let found = OverTime::compute(&job(&["step m 0..9 a#1", "step m 0..9 b#1"]), Steps::default());
+        assert_eq!(found.slowest.iter().map(|step| step.ranks).collect::<Vec<_>>(), [2]);
+    }
 }

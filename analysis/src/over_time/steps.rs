@@ -5,11 +5,12 @@
 //!
 //! The split is that of Kineto's TensorBoard plug-in: kinds of events have priorities, and each moment belongs to the
 //! active kind with the highest priority: kernels, copies, fills, communication, calls of the runtime, the data loader,
-//! operators, nothing. A step ends where the next one begins; the last one at its own end or the end of the work it
-//! launched, whichever is later. Unlike the plug-in, communication has a part in which another rank had not arrived. If
-//! events were lost during a step, it is not measured: its parts would be too small, and its length wrong if the begin
-//! of the next one was among them.
+//! operators, nothing. A step ends where the next one of the trace begins; the last one at its own end or the end of
+//! the work launched within it, whichever is later. Unlike the plug-in, communication has a part in which another rank
+//! had not arrived. If events were lost during a step, it is not measured: its parts would be too small, and its length
+//! wrong if the begin of the next one was among them.
 
+use deepctx_profile::frame::clean;
 use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ pub struct StepSplit {
     pub rank: u32,
     /// Number of the step.
     pub step: u64,
+    /// Its name without the number. Places of a program that count on their own have different ones (JAX).
+    pub name: String,
     /// Length of the step on the host.
     pub host_ns: u64,
     /// Its parts.
@@ -70,19 +73,21 @@ pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> 
     let split = |(step, end): (TrainingStep, TraceTime)| {
         let lost = lost_between(window.of, step.op.begin, end);
         let split = Measurement::unless(lost, || parts(&step, end, &kinds, waits));
-        StepSplit { rank: window.of.rank, step: step.number, host_ns: step.op.duration.0, split }
+        let name = clean(window.step_name(&step));
+        StepSplit { rank: window.of.rank, step: step.number, name, host_ns: step.op.duration.0, split }
     };
     steps.into_iter().map(split).collect()
 }
 
 /// The training steps of a window, and where each ends.
 pub(super) fn with_ends(window: &Window<'_>) -> Vec<(TrainingStep, TraceTime)> {
-    let steps = window.steps();
+    // With those behind the window: a step is as long, whichever steps were requested.
+    let all = window.steps_of_trace();
     let end = |(place, step): (usize, &TrainingStep)| {
-        let next = steps.get(place + 1);
+        let next = all.get(place + 1);
         (*step, next.map_or_else(|| end_of_last(window, step), |next| next.op.begin))
     };
-    steps.iter().enumerate().map(end).collect()
+    all.iter().enumerate().filter(|(_, step)| window.has(step.op.begin)).map(end).collect()
 }
 
 /// A training step that was requested alone, and is not measured.
@@ -100,12 +105,14 @@ pub struct RefusedStep {
 impl RefusedStep {
     /// The only training step of a window, if events were lost in it: no table of the window is reliable.
     pub(super) fn of(window: &Window<'_>) -> Option<Self> {
-        let steps = window.steps();
-        let [step] = steps.as_slice() else { return None };
         if !window.is_of_steps() {
             return None;
         }
-        let lost = lost_between(window.of, step.op.begin, end_of_last(window, step));
+        let steps = with_ends(window);
+        let [(step, end)] = steps.as_slice() else { return None };
+        // What it launched may end behind the begin of the next one.
+        let end = end_of_last(window, step).max(*end);
+        let lost = lost_between(window.of, step.op.begin, end);
         let because = Measurement::unless(lost, || ()).not_measured()?.clone();
         Some(RefusedStep { rank: window.of.rank, step: step.number, because })
     }
@@ -113,8 +120,10 @@ impl RefusedStep {
 
 fn end_of_last(window: &Window<'_>, step: &TrainingStep) -> TraceTime {
     let launched = |id| window.of.links.launch(id).call().and_then(|call| window.of.trace.host.get(call));
+    // What is launched behind its end belongs to a step that the trace has only in part, or to none.
+    let time = step.op.begin..step.op.end();
     let of_step =
-        window.device().filter(|(id, _)| launched(*id).is_some_and(|call| call.begin >= step.op.begin));
+        window.device().filter(|(id, _)| launched(*id).is_some_and(|call| time.contains(&call.begin)));
     of_step.map(|(_, op)| op.end()).fold(step.op.end(), TraceTime::max)
 }
 
@@ -168,5 +177,46 @@ fn parts(step: &TrainingStep, end: TraceTime, kinds: &[Intervals; 7], waits: &In
         data_loader_ns,
         operator_ns,
         other_ns: left.length(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{job, of};
+    use super::super::{OverTime, Steps};
+
+    /// A last launch comes behind the last step.
+    const STEPS: &str = "
+        step m 0..10 ProfilerStep#1
+        step m 10..20 ProfilerStep#2
+        call m 1..2 cudaLaunchKernel #1
+        call m 11..12 cudaLaunchKernel #2
+        call m 25..26 cudaLaunchKernel #3
+        kernel 0/7 3..14 a #1
+        kernel 0/7 15..23 b #2
+        kernel 0/7 30..90 behind #3";
+
+    /// Number of each step, and its length in µs.
+    fn lengths(found: &OverTime) -> Vec<(u64, u64)> {
+        found.steps.iter().map(|row| (row.step, row.split.figures().unwrap().length_ns / 1000)).collect()
+    }
+
+    #[test]
+    fn the_last_step_ends_with_what_it_launched() {
+        assert_eq!(lengths(&of(STEPS)), [(1, 10), (2, 13)]);
+    }
+
+    #[test]
+    fn a_step_is_as_long_whichever_steps_are_requested() {
+        let first = Steps { from: None, until: Some(2) };
+        assert_eq!(lengths(&OverTime::compute(&job(&[STEPS]), first)), [(1, 10)]);
+    }
+
+    #[test]
+    fn a_loss_before_the_next_step_refuses_a_single_one() {
+        let steps = "step m 0..8 s#1\n step m 10..18 s#2\n lost t8 8.5..9 1";
+        let first = Steps { from: Some(1), until: Some(2) };
+        let found = OverTime::compute(&job(&[steps]), first);
+        assert_eq!((found.refused.len(), found.steps.len()), (1, 0));
     }
 }

@@ -72,7 +72,18 @@ impl<'t> Window<'t> {
 
     /// Steps that begin in the window, by begin.
     pub(super) fn steps(&self) -> Vec<TrainingStep> {
-        steps_of(self.of).into_iter().filter(|step| self.has(step.op.begin)).collect()
+        self.steps_of_trace().into_iter().filter(|step| self.has(step.op.begin)).collect()
+    }
+
+    /// Steps of the whole trace, by begin.
+    pub(super) fn steps_of_trace(&self) -> Vec<TrainingStep> {
+        steps_of(self.of)
+    }
+
+    /// The name of a step without its number.
+    pub(super) fn step_name(&self, step: &TrainingStep) -> &str {
+        let name = self.of.trace.name(step.op.name);
+        name.rsplit_once('#').map_or(name, |(name, _)| name)
     }
 
     pub(super) fn name(&self, op: &DeviceOp) -> &str {

@@ -97,6 +97,7 @@ fn exposed_work_blocks_when_something_waits() {
     let copy = "call m 0..2 cudaMemcpyAsync #1\n copy 0/7 10..30 Memcpy DtoH #1";
     check(copy, (20, 20, 0, 0));
     check(&format!("{copy}\n kernel 0/8 5..22 gemm"), (20, 8, 0, 0));
+    check(&format!("{copy}\n copy 0/8 25..40 Memcpy HtoD"), (20, 15, 0, 0));
     // The host waits for its last 15 µs.
     let waits = "call m 15..31 cudaStreamSynchronize #2\n sync stream 0/7 15..31 #2";
     check(&format!("{copy}\n{waits}"), (20, 20, 15, 15));

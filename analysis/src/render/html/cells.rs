@@ -24,6 +24,11 @@ pub(super) fn first(
     tab(id, title, columns, left_out, rows)
 }
 
+/// The tab of a table that has only some of its rows itself.
+pub(super) fn without(left_out: usize, of: Tab) -> Tab {
+    Tab { left_out: of.left_out.saturating_add(left_out), ..of }
+}
+
 pub(super) fn share(part: u64, whole: u64) -> String {
     percent(part as f64 * 100.0 / whole.max(1) as f64)
 }

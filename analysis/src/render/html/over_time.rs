@@ -6,12 +6,12 @@
 use deepctx_profile::units::Bytes;
 use deepctx_storage::export::html::{Column, Tab};
 
-use super::cells::{first, numbers, share, time};
+use super::cells::{first, numbers, share, time, without};
 use super::{percent, work};
 use crate::over_time::{Measurement, OverTime};
 use crate::render::text::{
-    bound_in_words, clock_in_words, communicators_in_words, not_measured_in_words, sequence_in_words,
-    within_clocks_in_words,
+    bound_in_words, clock_in_words, communicators_in_words, have_several_names, not_measured_in_words,
+    sequence_in_words, within_clocks_in_words,
 };
 
 /// Every table with rows.
@@ -81,7 +81,8 @@ fn critical_paths(tables: &OverTime) -> Tab {
         let work = path.work.iter().map(move |of| row(of.time_ns, Some(of.count), &of.name));
         parts.chain(guessed).chain(within_clocks).chain(work).collect::<Vec<_>>()
     });
-    first("path", "Critical path", &columns, rows)
+    let left_out = tables.critical_paths.iter().map(|path| path.work_left_out).sum();
+    without(left_out, first("path", "Critical path", &columns, rows))
 }
 
 fn idle(tables: &OverTime) -> Tab {
@@ -215,24 +216,24 @@ fn steps(tables: &OverTime) -> Tab {
         "Operators",
         "Nothing",
     ]);
+    let figures = columns.len();
+    let has_names = have_several_names(tables.steps.iter().map(|row| &row.name));
+    let name = has_names.then(|| Column::code("Name"));
     let has_lost = tables.steps.iter().any(|row| row.split.not_measured().is_some());
     let why = has_lost.then(|| Column::text("Why not"));
-    let columns: Vec<Column> = columns.into_iter().chain(why).collect();
+    let columns: Vec<Column> = columns.into_iter().chain(name).chain(why).collect();
     let rows = tables.steps.iter().map(|row| {
         let mut cells = vec![row.rank.to_string(), row.step.to_string()];
-        match &row.split {
-            Measurement::Yes(of) => {
-                let device = [of.kernel_ns, of.copy_ns + of.fill_ns, of.communication_ns];
-                let host = [of.api_call_ns, of.data_loader_ns, of.operator_ns, of.other_ns];
-                cells.push(time(of.length_ns));
-                cells.extend(device.into_iter().chain(host).map(|part| share(part, of.length_ns)));
-                cells.extend(has_lost.then(String::new));
-            }
-            Measurement::No { not_measured } => {
-                cells.resize(columns.len() - 1, String::new());
-                cells.push(not_measured_in_words(not_measured));
-            }
+        if let Measurement::Yes(of) = &row.split {
+            let device = [of.kernel_ns, of.copy_ns + of.fill_ns, of.communication_ns];
+            let host = [of.api_call_ns, of.data_loader_ns, of.operator_ns, of.other_ns];
+            cells.push(time(of.length_ns));
+            cells.extend(device.into_iter().chain(host).map(|part| share(part, of.length_ns)));
         }
+        cells.resize(figures, String::new());
+        cells.extend(has_names.then(|| row.name.clone()));
+        let because = || row.split.not_measured().map_or_else(String::new, not_measured_in_words);
+        cells.extend(has_lost.then(because));
         cells
     });
     first("split", "Steps over time", &columns, rows)
@@ -271,31 +272,36 @@ fn pipeline(tables: &OverTime) -> Tab {
 }
 
 fn slowest(tables: &OverTime) -> Tab {
+    let has_names = have_several_names(tables.slowest.iter().map(|row| &row.name));
     let columns = [
         numbers(["Step", "Slowest rank", "Its own time", "Median", "Ranks"]),
         vec![Column::text("Because of")],
+        has_names.then(|| Column::code("Name")).into_iter().collect(),
     ];
-    let rows = tables.slowest.iter().map(|row| {
+    let rows = tables.slowest.iter().map(|row| -> Vec<String> {
+        let name = has_names.then(|| row.name.clone());
         let found = match &row.found {
             Measurement::Yes(found) => found,
             Measurement::No { not_measured } => {
                 let none = [const { String::new() }; 3];
                 let step = [row.step.to_string()].into_iter().chain(none);
-                return step.chain([row.ranks.to_string(), not_measured_in_words(not_measured)]).collect();
+                let cells = step.chain([row.ranks.to_string(), not_measured_in_words(not_measured)]);
+                return cells.chain(name).collect();
             }
         };
         let because = found
             .because
             .iter()
             .map(|of| format!("{} +{}", of.phase.name(), time(of.slowest_ns.saturating_sub(of.median_ns))));
-        vec![
+        let cells = [
             row.step.to_string(),
             found.slowest_rank.to_string(),
             time(found.own_ns),
             time(found.median_own_ns),
             row.ranks.to_string(),
             because.collect::<Vec<_>>().join(", "),
-        ]
+        ];
+        cells.into_iter().chain(name).collect()
     });
     first("slowest", "Slowest rank", &columns.concat(), rows)
 }
@@ -356,4 +362,39 @@ fn communicators(tables: &OverTime) -> Tab {
         ]
     });
     first("communicators", "Communicators", &columns.concat(), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{Job, text};
+
+    use super::*;
+    use crate::over_time::Steps;
+
+    fn tables(ranks: &[&str]) -> OverTime {
+        let parse = |lines: &&str| ("process".to_owned(), text::parse(lines).unwrap());
+        OverTime::compute(&Job::new(ranks.iter().map(parse).collect()).unwrap(), Steps::default())
+    }
+
+    #[test]
+    fn names_that_a_path_does_not_list_are_counted() {
+        // Of these 12 kernels, one after the other, the table has 10.
+        let kernel = |n: u64| format!("kernel 0/7 {}..{} k{n}\n", 10 * n, 10 * n + 10);
+        let tab = critical_paths(&tables(&[&(0..12).map(kernel).collect::<String>()]));
+        assert_eq!(tab.left_out, 2);
+    }
+
+    #[test]
+    fn steps_are_named_where_there_are_several_names() {
+        let both = "step m 0..10 train#1\n step m 10..20 eval#1";
+        let lost = format!("{both}\n lost t8 12..13 1");
+        let tables = tables(&[both, &lost]);
+        for (tab, name) in [(steps(&tables), 10), (slowest(&tables), 6)] {
+            let mut names: Vec<&str> = tab.rows.iter().map(|row| row[name].as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names, ["eval", "train"], "{}", tab.title);
+            assert!(tab.rows.iter().all(|row| row.len() == tab.columns.len()), "{}", tab.title);
+        }
+    }
 }

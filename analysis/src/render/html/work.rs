@@ -4,7 +4,7 @@
 
 use deepctx_storage::export::html::{Column, Tab};
 
-use super::cells::{first, numbers, share, time};
+use super::cells::{first, numbers, share, time, without};
 use super::percent;
 use crate::over_time::OverTime;
 use crate::render::text::{paced_in_words, together_in_words};
@@ -43,7 +43,8 @@ pub(super) fn kernels(tables: &OverTime) -> Tab {
             })
         })
     });
-    first("lengths", "Lengths of kernels", &columns.concat(), rows)
+    let left_out = tables.kernel_classes.iter().flat_map(|of| &of.classes).map(|class| class.left_out).sum();
+    without(left_out, first("lengths", "Lengths of kernels", &columns.concat(), rows))
 }
 
 /// The longest gaps of devices.
@@ -62,7 +63,8 @@ pub(super) fn gaps(tables: &OverTime) -> Tab {
             cells
         })
     });
-    first("gaps", "Gaps of devices", &columns.concat(), rows)
+    let left_out = tables.gaps.iter().map(|of| (of.count as usize).saturating_sub(of.longest.len())).sum();
+    without(left_out, first("gaps", "Gaps of devices", &columns.concat(), rows))
 }
 
 /// Exposed and blocking work.
@@ -112,7 +114,8 @@ pub(super) fn annotations(tables: &OverTime) -> Tab {
             row.name.clone(),
         ]
     });
-    first("annotations", "Ranges over time", &columns.concat(), rows)
+    let left_out = tables.annotations.iter().map(|of| of.left_out).sum();
+    without(left_out, first("annotations", "Ranges over time", &columns.concat(), rows))
 }
 
 /// How regularly training steps, ranges and kernels recur.
@@ -138,5 +141,29 @@ pub(super) fn pacing(tables: &OverTime) -> Tab {
         cells.extend([time(row.between.mean_ns as u64), time(row.slowest_at_ns), paced_in_words(row)]);
         cells
     });
-    first("pacing", "Pacing", &columns.concat(), rows)
+    without(tables.pacing_left_out, first("pacing", "Pacing", &columns.concat(), rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{Job, text};
+
+    use super::*;
+    use crate::over_time::Steps;
+
+    #[test]
+    fn rows_that_tables_leave_out_are_counted() {
+        let tables = |kernel: fn(u64) -> String, count: u64| {
+            let trace = text::parse(&(0..count).map(kernel).collect::<String>()).unwrap();
+            OverTime::compute(&Job::new(vec![("a.json".to_owned(), trace)]).unwrap(), Steps::default())
+        };
+        // Of these 129 gaps the table has 20, of the 130 names 100.
+        let each = tables(|n| format!("kernel 0/7 {}..{} k{n}\n", 10 * n, 10 * n + 5), 130);
+        let shown = [gaps(&each), kernels(&each)].map(|tab| (tab.rows.len(), tab.left_out));
+        assert_eq!(shown, [(20, 109), (100, 30)]);
+        // Of these 23 names that recur, 20.
+        let again = tables(|n| format!("kernel 0/7 {}..{} k{}\n", 10 * n, 10 * n + 5, n % 23), 69);
+        let shown = pacing(&again);
+        assert_eq!((shown.rows.len(), shown.left_out), (20, 3));
+    }
 }

@@ -230,6 +230,12 @@ pub(super) fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Whether training steps have several names, so that their numbers alone do not distinguish them.
+pub(super) fn have_several_names<'n>(mut names: impl Iterator<Item = &'n String>) -> bool {
+    let first = names.next();
+    names.any(|name| Some(name) != first)
+}
+
 /// Prints the number of hidden rows of a table.
 fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
     match all.saturating_sub(rows) {

@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{
-    counted, counters, more, not_measured_in_words, operators, pipeline, ranks, without_middle, work,
+    counted, counters, have_several_names, more, not_measured_in_words, operators, pipeline, ranks,
+    without_middle, work,
 };
 use crate::over_time::{
     Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
@@ -25,6 +26,8 @@ const SHARE_MIN: f64 = 0.5;
 const PARTS: usize = 5;
 /// Rows of tables with many rows per rank, if there are several ranks: a screen should show which rank is late.
 const ROWS_OF_JOB: usize = 3;
+/// Maximum number of named ranks without a trace.
+const RANKS: usize = 16;
 
 /// Writes every table that has rows, cut to `rows` each.
 ///
@@ -131,8 +134,9 @@ fn left_out(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
     match tables.missing_ranks.as_slice() {
         [] => Ok(()),
         missing => {
-            let named: Vec<String> = missing.iter().take(16).map(u32::to_string).collect();
-            writeln!(out, "no trace of {}: {}", counted(missing.len() as u64, "rank"), named.join(", "))
+            let named: Vec<String> = missing.iter().take(RANKS).map(u32::to_string).collect();
+            let rest = if missing.len() > RANKS { ", …" } else { "" };
+            writeln!(out, "no trace of {}: {}{rest}", counted(missing.len() as u64, "rank"), named.join(", "))
         }
     }
 }
@@ -238,6 +242,9 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
         for row in path.work.iter().take(names) {
             let (time, name) = (Nanos(row.time_ns).to_string(), without_middle(&row.name, NAME_WIDTH));
             writeln!(out, "           {time:>8}  {} × {name}", row.count)?;
+        }
+        if paths.len() == 1 {
+            more(path.work.len() + path.work_left_out, names.min(path.work.len()), "name", out)?;
         }
     }
     more(paths.len(), rows, "rank", out)
@@ -358,19 +365,24 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
     }
     writeln!(out, "\nSteps, by what was going on")?;
     writeln!(out, "  rank   step    length  kernel    copy    comm   calls  loader  operators  nothing")?;
+    let have_names = have_several_names(steps.iter().map(|row| &row.name));
     for row in steps.iter().take(rows) {
+        let name = match have_names {
+            true => format!("  {}", without_middle(&row.name, NAME_WIDTH)),
+            false => String::new(),
+        };
         let parts = match &row.split {
             Measurement::Yes(parts) => parts,
             Measurement::No { not_measured } => {
                 let because = not_measured_in_words(not_measured);
-                writeln!(out, "  {:>4} {:>6}  {:>8}  {because}", row.rank, row.step, "–")?;
+                writeln!(out, "  {:>4} {:>6}  {:>8}  {because}{name}", row.rank, row.step, "–")?;
                 continue;
             }
         };
         let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / parts.length_ns.max(1) as f64);
         writeln!(
             out,
-            "  {:>4} {:>6}  {:>8}  {}  {}  {}  {}  {}     {}   {}",
+            "  {:>4} {:>6}  {:>8}  {}  {}  {}  {}  {}     {}   {}{name}",
             row.rank,
             row.step,
             Nanos(parts.length_ns).to_string(),
@@ -384,4 +396,48 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
         )?;
     }
     more(steps.len(), rows, "step", out)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{Job, text};
+
+    use super::*;
+    use crate::over_time::Steps;
+
+    #[test]
+    fn a_list_of_ranks_or_communicators_says_where_it_stops() {
+        // Ranks 1 and 2 of 20, with one more collective of three communicators on rank 2.
+        let streams = |times: &[u64]| -> String {
+            let line = |stream: u64| {
+                let at = move |begin: &u64| format!("kernel 0/{stream} {begin}..{} ncclKernel\n", begin + 5);
+                times.iter().map(at).collect::<String>()
+            };
+            (1..4).map(line).collect()
+        };
+        let rank = |number: u64, times: &[u64]| {
+            let trace = text::parse(&format!("rank {number} of 20\n{}", streams(times))).unwrap();
+            (format!("{number}.json"), trace)
+        };
+        let job = Job::new(vec![rank(1, &[0]), rank(2, &[0, 10])]).unwrap();
+        let mut out = Vec::new();
+        write(&OverTime::compute(&job, Steps::default()), 2, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        assert!(shown.contains("no trace of 18 ranks: 0, 3,") && shown.contains(", 17, …\n"), "{shown}");
+        assert!(shown.contains("… 1 communicator more\n"), "{shown}");
+    }
+
+    #[test]
+    fn names_that_a_path_does_not_list_are_counted() {
+        // Of these 12 kernels, one after the other, the table has 10, and the screen 3.
+        let kernel = |n: u64| format!("kernel 0/7 {}..{} k{n}\n", 10 * n, 10 * n + 10);
+        let trace = text::parse(&(0..12).map(kernel).collect::<String>()).unwrap();
+        let tables =
+            OverTime::compute(&Job::new(vec![("a.json".to_owned(), trace)]).unwrap(), Steps::default());
+        assert_eq!((tables.critical_paths[0].work.len(), tables.critical_paths[0].work_left_out), (10, 2));
+        let mut out = Vec::new();
+        critical_paths(&tables.critical_paths, 9, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        assert!(shown.ends_with("… 9 names more\n"), "{shown}");
+    }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
-use super::{counted, more, not_measured_in_words, without_middle};
+use super::{counted, have_several_names, more, not_measured_in_words, without_middle};
 use crate::over_time::{ClockBasis, Lateness, Measurement, OverTime, Phase, SlowestRank, Stragglers};
 
 /// Widest name of a kernel or a communicator.
@@ -34,11 +34,16 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
         return Ok(());
     }
     writeln!(out, "\nSlowest rank of each step, by its own time: without waiting for others")?;
+    let have_names = have_several_names(steps.iter().map(|row| &row.name));
     for row in steps.iter().take(rows) {
+        let step = match have_names {
+            true => format!("{} of {}", row.step, without_middle(&row.name, NAME_WIDTH)),
+            false => row.step.to_string(),
+        };
         let found = match &row.found {
             Measurement::Yes(found) => found,
             Measurement::No { not_measured } => {
-                writeln!(out, "  step {}: {}", row.step, not_measured_in_words(not_measured))?;
+                writeln!(out, "  step {step}: {}", not_measured_in_words(not_measured))?;
                 continue;
             }
         };
@@ -52,8 +57,8 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
         };
         writeln!(
             out,
-            "  step {}: rank {}, {own} (median of {} ranks {median}), {because}",
-            row.step, found.slowest_rank, row.ranks
+            "  step {step}: rank {}, {own} (median of {} ranks {median}), {because}",
+            found.slowest_rank, row.ranks
         )?;
     }
     more(steps.len(), rows, "step", out)
@@ -97,6 +102,7 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
     for row in not_matched.iter().take(rows) {
         writeln!(out, "  {}: not matched: {}", row.communicator, row.because)?;
     }
+    more(not_matched.len(), rows, "communicator", out)?;
     writeln!(out, "  rank  latest in  others waited  it waited  clock offset")?;
     let first = ranks.first().map_or(0, |row| row.rank);
     for row in ranks.iter().take(rows) {
@@ -160,4 +166,29 @@ fn communicators(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Res
         writeln!(out, "  {ranks:>5}  {count:>11}  {waited:>9}  {transfer:>8}  {latest:>11}  {name}")?;
     }
     more(tables.communicators.len(), rows, "communicator", out)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{Job, text};
+
+    use super::*;
+    use crate::over_time::Steps;
+
+    #[test]
+    fn steps_are_named_where_there_are_several_names() {
+        let check = |second: &str, expect: &str| {
+            let rank = |number: u32| {
+                let steps = format!("rank {number} of 2\n step m 0..10 train#1\n step m 10..20 {second}");
+                (format!("{number}.json"), text::parse(&steps).unwrap())
+            };
+            let job = Job::new(vec![rank(0), rank(1)]).unwrap();
+            let mut out = Vec::new();
+            write(&OverTime::compute(&job, Steps::default()), 9, &mut out).unwrap();
+            let shown = String::from_utf8(out).unwrap();
+            assert!(shown.contains(expect), "no {expect} in {shown}");
+        };
+        check("eval#1", "\n  step 1 of eval: rank 0, 10.0 µs");
+        check("train#2", "\n  step 1: rank 0, 10.0 µs");
+    }
 }

@@ -25,7 +25,7 @@ pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::
     gaps(&tables.gaps, rows, out)?;
     exposed(&tables.exposed, rows, out)?;
     annotations(&tables.annotations, rows, out)?;
-    pacing(&tables.pacing, rows, out)
+    pacing(&tables.pacing, tables.pacing_left_out, rows, out)
 }
 
 /// The running classes, in words.
@@ -52,6 +52,10 @@ fn classes(all: &[KernelClasses], rows: usize, out: &mut dyn Write) -> io::Resul
             let name = without_middle(&kernel.name, NAME_WIDTH);
             writeln!(out, "    {sum:>8}  {:>7} × {name}, {least} to {most}", lengths.count)?;
         }
+        if all.len() == 1 {
+            let left_out = of.classes.iter().map(|class| class.left_out).sum::<usize>();
+            more(kernels.len() + left_out, rows.min(kernels.len()), "kernel", out)?;
+        }
     }
     more(all.len(), rows, "device", out)
 }
@@ -77,7 +81,9 @@ fn gaps(all: &[DeviceGaps], rows: usize, out: &mut dyn Write) -> io::Result<()> 
         });
         writeln!(out, "  {rank:>4} {device:>6} {begin:>9} {length:>9} {until:>15}  {behind}{host}")?;
     }
-    more(longest.len(), rows, "gap", out)
+    // The table has the longest ones, and the number of all.
+    let gaps = all.iter().map(|of| of.count).sum::<u64>() as usize;
+    more(gaps, rows.min(longest.len()), "gap", out)
 }
 
 fn exposed(all: &[ExposedWork], rows: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -117,7 +123,8 @@ fn annotations(all: &[Annotations], rows: usize, out: &mut dyn Write) -> io::Res
         let (rank, name) = (row.rank, without_middle(&row.name, NAME_WIDTH));
         writeln!(out, "  {rank:>4} {count:>9} {host:>9} {device:>9} {:>11}  {name}", row.launched)?;
     }
-    more(listed.len(), rows, "name", out)
+    let left_out = all.iter().map(|of| of.left_out).sum::<usize>();
+    more(listed.len() + left_out, rows.min(listed.len()), "name", out)
 }
 
 /// What recurs, in words.
@@ -129,7 +136,7 @@ pub(in crate::render) fn paced_in_words(row: &Pace) -> String {
     }
 }
 
-fn pacing(all: &[Pace], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+fn pacing(all: &[Pace], left_out: usize, rows: usize, out: &mut dyn Write) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }
@@ -147,5 +154,42 @@ fn pacing(all: &[Pace], rows: usize, out: &mut dyn Write) -> io::Result<()> {
             "  {rank:>4} {count:>9} {mean:>9} {least:>9} {most:>9} {deviation:>10} {pauses:>13}  {name}"
         )?;
     }
-    more(all.len(), rows, "row", out)
+    more(all.len() + left_out, rows.min(all.len()), "row", out)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{Job, text};
+
+    use super::*;
+    use crate::over_time::Steps;
+
+    #[test]
+    fn rows_that_tables_leave_out_are_counted() {
+        // Of these 29 gaps the table has 20, of the 600 ranges 500.
+        let kernel = |n: u64| format!("kernel 0/7 {}..{} k{n}\n", 10 * n, 10 * n + 5);
+        let range = |n: u64| format!("range m {n}..{n}.5 r{n}\n");
+        let input: String = (0..30).map(kernel).chain((0..600).map(range)).collect();
+        let job = Job::new(vec![("a.json".to_owned(), text::parse(&input).unwrap())]).unwrap();
+        let tables = OverTime::compute(&job, Steps::default());
+        let mut out = Vec::new();
+        write(&tables, 25, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        for said in ["… 5 kernels more\n", "… 9 gaps more\n", "… 575 names more\n"] {
+            assert!(shown.contains(said), "no {said} in {shown}");
+        }
+    }
+
+    #[test]
+    fn names_that_pacing_leaves_out_are_counted() {
+        // Of these 23 kernels, each of which comes three times, the table has 20.
+        let kernel = |n: u64| format!("kernel 0/7 {}..{} k{}\n", 10 * n, 10 * n + 5, n % 23);
+        let trace = text::parse(&(0..69).map(kernel).collect::<String>()).unwrap();
+        let tables =
+            OverTime::compute(&Job::new(vec![("a.json".to_owned(), trace)]).unwrap(), Steps::default());
+        let mut out = Vec::new();
+        pacing(&tables.pacing, tables.pacing_left_out, 5, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        assert!(shown.ends_with("… 18 rows more\n"), "{shown}");
+    }
 }
