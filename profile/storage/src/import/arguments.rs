@@ -151,6 +151,8 @@ pub(in crate::import) struct Arguments<'b> {
     /// The device of a dispatch, or that a copy goes to, and the one that it comes from, as rocprofv3 writes them.
     pub(in crate::import) agent: NumberOrText<'b>,
     pub(in crate::import) source_agent: NumberOrText<'b>,
+    /// Nanoseconds from begin to end, as rocprofv3 writes them.
+    pub(in crate::import) length: NumberOrText<'b>,
     // Only in our exports.
     pub(in crate::import) ordinal: NumberOrText<'b>,
     pub(in crate::import) kind: NumberOrText<'b>,
@@ -197,6 +199,7 @@ impl<'b> Arguments<'b> {
             STEP => &mut self.step,
             "agent" | "dst_agent" => &mut self.agent,
             "src_agent" => &mut self.source_agent,
+            "delta_ns" => &mut self.length,
             "Collective ordinal" => &mut self.ordinal,
             "deepctx kind" => &mut self.kind,
             "result code" => &mut self.result,

@@ -46,7 +46,7 @@ fn with_all(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
         Kind::Kineto => return Ok(kineto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
         Kind::Rocprof => return rocprof::read(bytes),
         Kind::XPlane => xplane::read(bytes)?,
-        Kind::Perfetto => return Ok(perfetto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
+        Kind::Perfetto => return perfetto::read(bytes),
         #[cfg(feature = "nsys")]
         Kind::Nsys => {
             let traces = super::nsys::read(bytes)?.into_iter();

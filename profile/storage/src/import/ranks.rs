@@ -1,4 +1,4 @@
-//! Ranks of one file: a deepctx-bpf export holds several, anyone else's one.
+//! Ranks of one file: a deepctx-bpf export holds several, anyone else's one, or one for each process.
 //!
 //! Owns: which rank a row of the file is of, and how its times are shifted. Because: Chrome's form and Perfetto's say
 //! it by the same header. Does not: read events.
@@ -42,6 +42,15 @@ impl<K: Eq + Hash> Ranks<K> {
             }
         }
         self.headers = header.ranks;
+    }
+
+    /// Makes a trace for each process, of a known tool's file without a header.
+    pub(super) fn split(&mut self, processes: usize) {
+        if self.is_ours() || processes <= 1 {
+            return;
+        }
+        self.rows.resize_with(processes, TraceRows::default);
+        self.rows.iter_mut().for_each(|rows| rows.has_known_categories = true);
     }
 
     /// The rank and owner of a row, if a header states them.

@@ -8,6 +8,7 @@
 //! its track and where it is in the file, 40 bytes, until it is known which end belongs to which begin. Packets of
 //! other kinds (the scheduler, counters of the system, heap profiles) are counted by kind.
 
+mod processes;
 mod rocprof;
 mod sequences;
 mod slices;
@@ -28,6 +29,7 @@ use deepctx_profile::ledger::{self, Stage};
 use deepctx_profile::trace::{ClockInfo, Trace};
 use deepctx_profile::units::Nanos;
 
+use self::processes::Processes;
 use self::sequences::{NameTable, PacketState, Sequences};
 use self::tracks::Tracks;
 use super::fields::{Field, fields};
@@ -79,12 +81,12 @@ pub(super) fn is_one(start: &[u8]) -> bool {
     packets.into_iter().any(is_packet)
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
+/// Reads the traces of a file, with process ids if it has several.
+pub(super) fn read(bytes: &[u8]) -> Result<Vec<(Option<u32>, Trace)>, ImportError> {
     let mut reader = Reader { buffers: vec![Buffer::File(bytes)], ..Reader::default() };
     let buffers = reader.walk(bytes, 0)?;
     reader.buffers.extend(buffers.into_iter().map(Buffer::Decompressed));
-    let described = slices::add(reader)?;
-    Ok(described)
+    Ok(slices::add(reader))
 }
 
 /// Bytes that contain events.
@@ -143,6 +145,10 @@ struct Reader<'b> {
     tracks: Tracks,
     ranks: Ranks<u64>,
     has_header: bool,
+    /// Whether a category is one of rocprofv3's.
+    is_of_rocprof: bool,
+    /// Of a file of rocprofv3, once all tracks are known.
+    processes: Option<Processes>,
     /// Unread packets by field number.
     unknown: FxHashMap<u32, u64>,
     decompressed: usize,
@@ -264,6 +270,7 @@ impl Reader<'_> {
         if self.is_header(state, event) {
             return Ok(());
         }
+        self.is_of_rocprof = self.is_of_rocprof || self.has_category_of_rocprof(state, event);
         if self.events.len() >= 2 * EVENTS_MAX {
             return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
         }
@@ -302,6 +309,12 @@ impl Reader<'_> {
         true
     }
 
+    fn has_category_of_rocprof(&self, state: u32, event: &TrackEvent) -> bool {
+        let interned = || self.sequences.name(state, NameTable::Category, *event.category_iids.first()?);
+        let category = event.categories.first().map(String::as_str).or_else(interned);
+        category.and_then(rocprof::category).is_some()
+    }
+
     /// Counts unread packets, with the names or numbers of their kinds.
     fn count_unknown(&mut self) {
         let mut rows: Vec<(u32, u64)> = self.unknown.drain().collect();
@@ -323,13 +336,16 @@ impl Reader<'_> {
         self.ranks.rows().trace.ledger.gap(Stage::Decode, reason, count);
     }
 
-    /// The traces, once all events are assigned.
-    fn finish(self) -> Vec<Trace> {
+    /// The traces, once all events are assigned. Those of several processes share a clock.
+    fn finish(self) -> Vec<(Option<u32>, Trace)> {
         let epoch_ns = self.sequences.epoch_ns;
-        self.ranks.finish(|trace| {
+        let pids = self.processes.as_ref().map(Processes::pids).unwrap_or_default();
+        let domain = (pids.len() > 1).then_some(0);
+        let traces = self.ranks.finish(|trace| {
             leave_out_at_zero(trace);
-            trace.clock = ClockInfo { epoch_ns, resolution: Nanos(1), ..ClockInfo::default() };
-        })
+            trace.clock = ClockInfo { epoch_ns, resolution: Nanos(1), domain, ..ClockInfo::default() };
+        });
+        pids.into_iter().chain(std::iter::repeat(None)).zip(traces).collect()
     }
 }
 

@@ -3,6 +3,9 @@
 //! Owns: [`event`]. Because: its categories are its own, and which device and stream work ran on stands in arguments
 //! and in names of tracks that belong to no thread. Does not: read its JSON; see [`crate::import`].
 //!
+//! Slices of a queue or a stream may overlap, so that an end does not say whose it is: the argument `delta_ns` is the
+//! length.
+//!
 //! | track | holds |
 //! |---|---|
 //! | `COMPUTE AGENT [4] QUEUE [1] (GPU)` | dispatches of a queue |
@@ -20,16 +23,28 @@ pub(super) struct RocprofEvent {
     pub(super) row: (Option<u64>, Option<u64>),
 }
 
-/// What an event on a track of this name is; `None` if its category is not one of rocprofv3's.
-pub(super) fn event(category: &str, arguments: &Arguments<'_>, track: &str) -> Option<RocprofEvent> {
-    let category = match category {
+impl RocprofEvent {
+    /// Whether it is joined with others by its id.
+    pub(super) fn is_joined(&self) -> bool {
+        matches!(self.category, "kernel" | "gpu_memcpy" | "gpu_api")
+    }
+}
+
+/// The category of other tools for one of rocprofv3's.
+pub(super) fn category(own: &str) -> Option<&'static str> {
+    Some(match own {
         "kernel_dispatch" => "kernel",
         "memory_copy" => "gpu_memcpy",
         "hip_api" | "hsa_api" => "gpu_api",
         "marker_api" => "user_annotation",
         "rccl_api" | "rocdecode_api" | "rocjpeg_api" => "",
         _ => return None,
-    };
+    })
+}
+
+/// What an event on a track of this name is; `None` if its category is not one of rocprofv3's.
+pub(super) fn event(own_category: &str, arguments: &Arguments<'_>, track: &str) -> Option<RocprofEvent> {
+    let category = category(own_category)?;
     let target = agent(&arguments.agent).or_else(|| agent_of_track(track));
     let device = target.or_else(|| agent(&arguments.source_agent));
     let stream = number_after(track, "STREAM").or_else(|| number_after(track, "QUEUE"));

@@ -10,7 +10,7 @@ use deepctx_profile::intern::{StrId, Strings};
 
 use crate::import::{LOST_STATE, NOT_UNDERSTOOD, UNKNOWN_CLOCK};
 use crate::proto::perfetto::{
-    ClockSnapshot, INCREMENTAL_STATE_CLEARED, InternedData, NEEDS_INCREMENTAL_STATE, Name, TracePacket,
+    Clock, ClockSnapshot, INCREMENTAL_STATE_CLEARED, InternedData, NEEDS_INCREMENTAL_STATE, Name, TracePacket,
 };
 use deepctx_common::reason::Reason;
 
@@ -155,18 +155,18 @@ impl Sequences {
     /// The same moment on several clocks. For shared clocks, the first snapshot counts: they drift by less than the
     /// error of a reading.
     fn snapshot(&mut self, id: u32, snapshot: &ClockSnapshot) {
-        let ns = |clock: &crate::proto::perfetto::Clock| {
-            i128::from(clock.timestamp) * i128::from(clock.unit_multiplier_ns.max(1))
-        };
+        let ns = |clock: &Clock| nanos(clock.timestamp, clock.unit_multiplier_ns.max(1));
         let find = |wanted: u32| snapshot.clocks.iter().find(|clock| clock.clock_id == wanted);
-        let known =
-            snapshot.clocks.iter().find_map(|clock| Some(ns(clock) + *self.shared.get(&clock.clock_id)?));
+        let known = snapshot
+            .clocks
+            .iter()
+            .find_map(|clock| Some(ns(clock).saturating_add(*self.shared.get(&clock.clock_id)?)));
         let Some(now) = find(BOOTTIME).map(ns).or(known).or(snapshot.clocks.first().map(ns)) else { return };
         if let Some(real) = find(REALTIME).filter(|_| self.epoch_ns.is_none()) {
-            self.epoch_ns = u64::try_from(ns(real) - now).ok();
+            self.epoch_ns = u64::try_from(ns(real).saturating_sub(now)).ok();
         }
         for clock in &snapshot.clocks {
-            let offset_ns = now - ns(clock);
+            let offset_ns = now.saturating_sub(ns(clock));
             if !OWN_CLOCKS.contains(&clock.clock_id) {
                 if self.shared.len() < SEQUENCES_MAX {
                     self.shared.entry(clock.clock_id).or_insert(offset_ns);
@@ -197,11 +197,16 @@ impl Sequences {
         let clock = packet.timestamp_clock_id.or(sequence.clock).unwrap_or(BOOTTIME);
         if !OWN_CLOCKS.contains(&clock) {
             let offset = self.shared.get(&clock).ok_or(UNKNOWN_CLOCK)?;
-            return Ok(i128::from(timestamp) + offset);
+            return Ok(i128::from(timestamp).saturating_add(*offset));
         }
         let own = sequence.clocks.get_mut(&clock).ok_or(UNKNOWN_CLOCK)?;
         let value = if own.is_incremental { own.last.saturating_add(timestamp) } else { timestamp };
         own.last = value;
-        Ok(i128::from(value) * i128::from(own.unit_ns) + own.offset_ns)
+        Ok(nanos(value, own.unit_ns).saturating_add(own.offset_ns))
     }
+}
+
+/// A time in nanoseconds. Units are the file's: the product of two may have 128 bits.
+fn nanos(value: u64, unit_ns: u64) -> i128 {
+    i128::from(value).saturating_mul(i128::from(unit_ns))
 }

@@ -10,7 +10,8 @@ use prost::Message as _;
 use deepctx_profile::trace::{Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 
-use super::rocprof;
+use super::processes::{Processes, TraceOfTrack};
+use super::rocprof::{self, RocprofEvent};
 use super::sequences::{NameTable, Sequences};
 use super::tracks::TrackPlace;
 use super::{EventType, FoundEvent, Reader};
@@ -18,25 +19,39 @@ use crate::event_header::LaneOwner;
 use crate::import::arguments::{Arguments, NumberOrText};
 use crate::import::trace_rows::{MEMORY, TraceEvent};
 use crate::import::{
-    END_BEFORE_BEGIN, END_WITHOUT_BEGIN, ImportError, NO_END, NOT_UNDERSTOOD, OUT_OF_RANGE, TOO_LONG, YEAR,
+    END_BEFORE_BEGIN, END_WITHOUT_BEGIN, NO_END, NO_PROCESS, NOT_UNDERSTOOD, OUT_OF_RANGE, TOO_LONG,
+    TOO_MANY_PROCESSES, YEAR,
 };
 use crate::proto::perfetto::TrackEvent;
 
-/// Adds every event to the trace of its rank.
-pub(super) fn add(mut reader: Reader<'_>) -> Result<Vec<Trace>, ImportError> {
+/// Adds every event to the trace of its rank, or of its process. Returns the traces, with process ids if there are
+/// several.
+pub(super) fn add(mut reader: Reader<'_>) -> Vec<(Option<u32>, Trace)> {
+    if reader.is_of_rocprof && !reader.ranks.is_ours() {
+        let processes = Processes::of(&reader.tracks);
+        reader.ranks.split(processes.count());
+        reader.processes = Some(processes);
+    }
     let mut events = std::mem::take(&mut reader.events);
     events.sort_unstable_by_key(|event| (event.track, event.at, event.order));
     for of_track in events.chunk_by(|a, b| a.track == b.track) {
-        let lane = Lane::of(&reader, of_track[0].track);
-        add_track(&mut reader, &lane, of_track);
+        match Lane::of(&reader, of_track[0].track) {
+            Some(lane) => add_track(&mut reader, &lane, of_track),
+            None => {
+                let left_out = of_track.iter().filter(|event| event.kind != EventType::End);
+                reader.ranks.rows().gaps(TOO_MANY_PROCESSES, left_out.count());
+            }
+        }
     }
     reader.count_unknown();
-    Ok(reader.finish())
+    reader.finish()
 }
 
 /// The owner of a track.
 struct Lane {
     rank: usize,
+    /// Whether it is known whose the ids of its events are.
+    has_process: bool,
     place: TrackPlace,
     counter: Option<CounterLane>,
     /// A deepctx-bpf profile's sum over time, which is not an event.
@@ -52,7 +67,8 @@ struct CounterLane {
 }
 
 impl Lane {
-    fn of(reader: &Reader<'_>, track: u32) -> Self {
+    /// The owner of a track; `None` if its process is left out.
+    fn of(reader: &Reader<'_>, track: u32) -> Option<Self> {
         let uuid = reader.tracks.uuid(track);
         let place = reader.tracks.place(uuid);
         let described = reader.tracks.descriptor(uuid).and_then(|of| of.counter.as_ref());
@@ -60,7 +76,8 @@ impl Lane {
         let is_incremental = described.is_some_and(|of| of.is_incremental);
         let counter = |name: String, series: String| Some(CounterLane { name, series, unit, is_incremental });
         let found = reader.tracks.upwards(uuid).find_map(|(uuid, _)| reader.ranks.lane(&uuid));
-        match found {
+        let lane = |rank, place, counter| Lane { rank, has_process: true, place, counter, is_sum: false };
+        Some(match found {
             Some((rank, LaneOwner::Thread { process, thread })) => {
                 let place = TrackPlace {
                     process: process.clone(),
@@ -68,21 +85,30 @@ impl Lane {
                     is_of_thread: true,
                     ..place
                 };
-                Lane { rank, place, counter: None, is_sum: false }
+                lane(rank, place, None)
             }
             Some((rank, LaneOwner::Counter { process, counter: name, series })) => {
                 let place = TrackPlace { process: process.clone(), ..place };
-                let counter = counter(name.clone(), series.clone());
-                Lane { rank, place, counter, is_sum: false }
+                lane(rank, place, counter(name.clone(), series.clone()))
             }
-            Some((rank, LaneOwner::Stream { .. } | LaneOwner::Counters { .. })) => {
-                Lane { rank, place, counter: None, is_sum: false }
-            }
+            Some((rank, LaneOwner::Stream { .. } | LaneOwner::Counters { .. })) => lane(rank, place, None),
             None => {
+                let (rank, has_process) = process_of(reader, uuid)?;
                 let counter = counter(place.name.clone(), "value".to_owned());
-                Lane { rank: 0, place, counter, is_sum: reader.ranks.is_ours() && described.is_some() }
+                let is_sum = reader.ranks.is_ours() && described.is_some();
+                Lane { has_process, is_sum, ..lane(rank, place, counter) }
             }
-        }
+        })
+    }
+}
+
+/// The trace of a track that no header describes, and whether its process is known; `None` if it is left out.
+fn process_of(reader: &Reader<'_>, uuid: u64) -> Option<(usize, bool)> {
+    let Some(processes) = &reader.processes else { return Some((0, true)) };
+    match processes.trace_of(&reader.tracks, uuid) {
+        TraceOfTrack::Trace(place) => Some((place, true)),
+        TraceOfTrack::Unknown => Some((0, false)),
+        TraceOfTrack::LeftOut => None,
     }
 }
 
@@ -148,14 +174,9 @@ fn complete(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent) {
 /// A slice, or a moment if it has no end.
 fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u64>) {
     let Some(event) = decoded(reader, begin) else { return reader.gap(NOT_UNDERSTOOD) };
-    // A mark is a range without length.
-    let duration = Nanos(end.map_or(0, |end| end.saturating_sub(begin.at)));
-    if duration > YEAR {
-        return reader.gap(TOO_LONG);
-    }
     let Some(at) = time(reader, lane.rank, begin.at) else { return };
     let names = EventNames { sequences: &reader.sequences, state: begin.state };
-    let arguments = names.arguments(&event);
+    let mut arguments = names.arguments(&event);
     let name = names.of(NameTable::Event, event.name.as_deref(), event.name_iid.unwrap_or(0)).to_owned();
     let category = names.of(
         NameTable::Category,
@@ -172,6 +193,18 @@ fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u
         return rows.memory(thread, at, &arguments);
     }
     let of_rocprof = rocprof::event(&category, &arguments, track).filter(|_| !is_ours);
+    // A mark is a range without length.
+    let to_end = end.map_or(0, |end| end.saturating_sub(begin.at));
+    let stated = arguments.length.number().filter(|_| of_rocprof.is_some());
+    let duration = Nanos(stated.unwrap_or(to_end));
+    if duration > YEAR {
+        return rows.gap(TOO_LONG);
+    }
+    let is_joined = of_rocprof.as_ref().is_some_and(RocprofEvent::is_joined);
+    if is_joined && !lane.has_process && arguments.correlation.number().is_some_and(|id| id != 0) {
+        arguments.correlation = NumberOrText::Other;
+        rows.gap(NO_PROCESS);
+    }
     let (category, row) = of_rocprof.as_ref().map_or((&*category, (None, None)), |of| (of.category, of.row));
     rows.complete(&TraceEvent {
         category,

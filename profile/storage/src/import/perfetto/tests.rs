@@ -4,8 +4,9 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use prost::Message as _;
 
+use deepctx_profile::intern::Id;
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::trace::Trace;
+use deepctx_profile::trace::{Launch, Links, Trace};
 
 use crate::import::{Kind, traces};
 use crate::proto::perfetto::{
@@ -176,6 +177,33 @@ fn clocks_of_a_writer_are_read() {
 }
 
 #[test]
+fn clocks_of_impossible_units_are_out_of_range() {
+    let clock = |clock_id, timestamp, unit_multiplier_ns| Clock {
+        clock_id,
+        timestamp,
+        is_incremental: false,
+        unit_multiplier_ns,
+    };
+    let clocks = vec![clock(6, 5_000, 0), clock(3, u64::MAX, u64::MAX), clock(64, u64::MAX, u64::MAX)];
+    let snapshot = TracePacket {
+        trusted_packet_sequence_id: 1,
+        sequence_flags: Some(INCREMENTAL_STATE_CLEARED),
+        clock_snapshot: Some(ClockSnapshot { clocks }),
+        ..TracePacket::default()
+    };
+    let on = |clock, of: TracePacket| TracePacket { timestamp_clock_id: Some(clock), ..of };
+    let packets = vec![
+        thread_track(1, 9),
+        snapshot,
+        begin(1, 10, 1, "a"),
+        end(1, 20, 1),
+        on(3, begin(1, 30, 1, "b")),
+        on(64, begin(1, 0, 1, "c")),
+    ];
+    assert_eq!(shown(&read(&file(packets))), ["other 7/9 10+10 a", "2 out-of-range"]);
+}
+
+#[test]
 fn categories_and_arguments_are_those_of_chrome() {
     let argument = |name: &str, value| DebugAnnotation {
         name: Some(name.to_owned()),
@@ -334,6 +362,146 @@ fn work_and_calls_of_rocprofv3_are_told_by_their_categories() {
             "Copy 6/2 60+5 MEMORY_COPY_HOST_TO_DEVICE #5",
         ]
     );
+}
+
+/// The tracks of a process: its own, of a thread (the next number) and of a stream (the one after that).
+fn process_tracks(uuid: u64, pid: i32) -> Vec<TracePacket> {
+    let process = Some(ProcessDescriptor { pid, process_name: "python".to_owned() });
+    let below = |number: u64, name: &str| TrackDescriptor {
+        uuid: uuid + number,
+        name: Some(name.to_owned()),
+        parent_uuid: Some(uuid),
+        ..TrackDescriptor::default()
+    };
+    let tracks = vec![
+        TrackDescriptor { uuid, process, ..TrackDescriptor::default() },
+        below(1, "THREAD 1 (77)"),
+        below(2, "STREAM [3]"),
+    ];
+    let packet = |track| TracePacket {
+        track_descriptor: Some(track),
+        trusted_packet_sequence_id: 1,
+        ..TracePacket::default()
+    };
+    tracks.into_iter().map(packet).collect()
+}
+
+/// A begin of rocprofv3, with the length and the id that its arguments state.
+fn rocprof_begin(timestamp: u64, track: u64, category: &str, length: u64, id: u64) -> TracePacket {
+    let number = |name: &str, value: u64| DebugAnnotation {
+        name: Some(name.to_owned()),
+        uint_value: Some(value),
+        ..DebugAnnotation::default()
+    };
+    let name = if category == "hip_api" { "hipLaunchKernel" } else { "gemm" };
+    let mut packet = begin(1, timestamp, track, name);
+    if let Some(event) = &mut packet.track_event {
+        event.categories = vec![category.to_owned()];
+        event.debug_annotations = vec![number("delta_ns", length), number("corr_id", id)];
+    }
+    packet
+}
+
+fn rocprof_slice(timestamp: u64, track: u64, category: &str, id: u64) -> [TracePacket; 2] {
+    [rocprof_begin(timestamp, track, category, 5, id), end(1, timestamp + 5, track)]
+}
+
+/// The traces of a file of rocprofv3, each with the id of its process, its events, and how its work was launched.
+fn launches(packets: Vec<TracePacket>) -> Vec<(Option<u32>, Vec<String>, Vec<Launch>)> {
+    let (traces, _) = traces(&file(packets)).unwrap();
+    let of_trace = |(pid, trace): (Option<u32>, Trace)| {
+        let links = Links::of(&trace);
+        let launches: Vec<Launch> = trace.device.iter().map(|(id, _)| links.launch(id)).collect();
+        (pid, shown(&trace), launches)
+    };
+    traces.into_iter().map(of_trace).collect()
+}
+
+#[test]
+fn processes_of_rocprofv3_are_joined_with_their_own_calls() {
+    // Of two machines, so that they have the same number. Their ids are the same anyway.
+    let tracks = [process_tracks(10, 7), process_tracks(20, 7)].concat();
+    let slices = [
+        rocprof_slice(10, 11, "hip_api", 4),
+        rocprof_slice(12, 21, "hip_api", 4),
+        rocprof_slice(30, 22, "kernel_dispatch", 4),
+        rocprof_slice(40, 12, "kernel_dispatch", 4),
+        rocprof_slice(50, 22, "kernel_dispatch", 5),
+    ];
+    let packets: Vec<_> = tracks.into_iter().chain(slices.into_iter().flatten()).collect();
+    let found = launches(packets.clone());
+    let call = |at: u64| format!("runtime-call 7/THREAD 1 (77) {at}+5 hipLaunchKernel");
+    let kernel = |at: u64, id: u64| format!("Kernel 0/3 {at}+5 gemm #{id}");
+    let exact = Launch::Exact(Id::from_number(0));
+    let expect = [
+        (Some(7), vec![call(10), kernel(40, 4)], vec![exact]),
+        (Some(7), vec![call(12), kernel(30, 4), kernel(50, 5)], vec![exact, Launch::Missing]),
+    ];
+    assert_eq!(found, expect);
+    let (traces, _) = traces(&file(packets)).unwrap();
+    assert!(traces.iter().all(|(_, trace)| trace.clock.domain == Some(0)));
+}
+
+#[test]
+fn ids_of_no_process_among_several_join_nothing() {
+    let name = Some("STREAM [9]".to_owned());
+    let nobody = TrackDescriptor { uuid: 99, name, ..TrackDescriptor::default() };
+    let nobody = TracePacket { track_descriptor: Some(nobody), ..TracePacket::default() };
+    let packets = |tracks: Vec<TracePacket>, other: u64| -> Vec<TracePacket> {
+        let slices = [
+            rocprof_slice(10, 11, "hip_api", 4),
+            rocprof_slice(20, other, "hip_api", 4),
+            rocprof_slice(30, 99, "kernel_dispatch", 4),
+        ];
+        tracks.into_iter().chain([nobody.clone()]).chain(slices.into_iter().flatten()).collect()
+    };
+    let several = launches(packets([process_tracks(10, 7), process_tracks(20, 8)].concat(), 21));
+    let call = "runtime-call 7/THREAD 1 (77) 10+5 hipLaunchKernel";
+    let first = [call, "Kernel 0/9 30+5 gemm #0", "1 no-process"].map(str::to_owned);
+    assert_eq!(several[0], (Some(7), first.to_vec(), vec![Launch::NoCorrelation]));
+    assert_eq!(several.len(), 2);
+    // rocprofv3 writes a file for each process: where there is one, everything is its own.
+    let one = launches(packets(process_tracks(10, 7), 11));
+    assert_eq!((one.len(), one[0].0), (1, None));
+    assert!(matches!(one[0].2[..], [Launch::Ambiguous(_)]), "{one:?}");
+}
+
+#[test]
+fn threads_are_of_the_process_with_their_number() {
+    let tracks = [process_tracks(10, 7), process_tracks(20, 8), vec![thread_track(1, 9)]].concat();
+    let slices = [
+        rocprof_slice(10, 1, "hip_api", 4),
+        rocprof_slice(20, 12, "kernel_dispatch", 4),
+        rocprof_slice(30, 21, "hip_api", 4),
+    ];
+    let found = launches(tracks.into_iter().chain(slices.into_iter().flatten()).collect());
+    let pids: Vec<_> = found.iter().map(|(pid, ..)| *pid).collect();
+    assert_eq!(pids, [Some(7), Some(8)]);
+    assert_eq!(found[0].2, [Launch::Exact(Id::from_number(0))]);
+}
+
+#[test]
+fn overlapping_work_of_rocprofv3_keeps_its_lengths() {
+    let packets = [
+        process_tracks(10, 7),
+        vec![
+            rocprof_begin(10, 12, "kernel_dispatch", 10, 1),
+            rocprof_begin(15, 12, "kernel_dispatch", 10, 2),
+            end(1, 20, 12),
+            end(1, 25, 12),
+        ],
+    ];
+    let expect = ["Kernel 0/3 10+10 gemm #1", "Kernel 0/3 15+10 gemm #2"];
+    assert_eq!(shown(&read(&file(packets.concat()))), expect);
+}
+
+#[test]
+fn events_of_too_many_processes_are_counted() {
+    let processes = (1..=1026).flat_map(|n: i32| process_tracks(u64::try_from(n).unwrap() * 10, n));
+    let slices = (1..=1026).flat_map(|n| rocprof_slice(n, n * 10 + 1, "hip_api", 1));
+    let found = launches(processes.chain(slices).collect());
+    assert_eq!(found.len(), 1024);
+    assert_eq!(found[0].1.last().map(String::as_str), Some("2 too-many-processes"));
 }
 
 #[test]

@@ -20,6 +20,15 @@ pub(super) struct Tracks {
     described: FxHashMap<u64, TrackDescriptor>,
 }
 
+/// A process of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ProcessKey {
+    /// By its track: on two machines, two processes may have one number.
+    Track(u64),
+    /// By its number, which only a thread states.
+    Number(i32),
+}
+
 /// The tracks above an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrackPlace {
@@ -48,6 +57,21 @@ impl Tracks {
     /// The id with this number.
     pub(super) fn uuid(&self, number: u32) -> u64 {
         self.uuids.get(number as usize).copied().unwrap_or(0)
+    }
+
+    /// The ids of all tracks with events, by number.
+    pub(super) fn with_events(&self) -> &[u64] {
+        &self.uuids
+    }
+
+    /// The process of a track, and its number.
+    pub(super) fn process(&self, uuid: u64) -> Option<(ProcessKey, i32)> {
+        let all = || self.upwards(uuid).filter_map(|(uuid, of)| Some((uuid, of?)));
+        let by_track = all().find_map(|(uuid, of)| Some((ProcessKey::Track(uuid), of.process.as_ref()?.pid)));
+        by_track.or_else(|| {
+            let pid = all().find_map(|(_, of)| Some(of.thread.as_ref()?.pid))?;
+            Some((ProcessKey::Number(pid), pid))
+        })
     }
 
     /// Adds a description of a track; fields set earlier win.
