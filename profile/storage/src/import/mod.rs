@@ -20,10 +20,12 @@
 
 mod arguments;
 mod contexts;
+mod cut_json;
 mod events;
 mod fields;
 mod folded;
 mod kineto;
+mod lossy;
 #[cfg(feature = "nsys")]
 mod nsys;
 mod packed;
@@ -78,6 +80,12 @@ reasons! {
     const TOO_MANY_PROCESSES = "too-many-processes", "events of processes beyond the first 1024 were left out";
     const UNKNOWN_PACKET = "unknown-packet", "packets are of kinds that are not read";
     const NOT_A_NUMBER = "not-a-number", "values are NaN or infinite, which JSON does not have: they were left out";
+    const REPAIRED = "repaired",
+        "characters that the format does not allow, such as invalid UTF-8 or a comma behind a last element, were replaced";
+    const TOO_DEEP = "too-deep",
+        "frames, or operations within others, are nested more deeply than is read: they were left out";
+    const KIND_NOT_READ = "kind-not-read",
+        "events are of kinds that are not read, such as allocations, counters and samples, and were left out";
     const ON_NO_THREAD = "on-no-thread",
         "events are of kinds that lie on no thread, such as asynchronous ones, and were left out";
     const LOST_STATE = "lost-state", "events refer to names that were said before the file begins, or were lost";
@@ -91,6 +99,10 @@ reasons! {
     const NO_LAUNCH = "no-launch", "work on a device has no call that launched it";
     const UNKNOWN_CATEGORY = "unknown-category", "events are of categories that are not known, so they are no time of any thread";
     const AMBIGUOUS_ID = "ambiguous-id", "several calls have the id of the work: it is below the latest that began before it";
+    const NO_PROCESS = "no-process",
+        "calls and work have ids, and the file does not say of which of its processes: they are not joined";
+    const UNKNOWN_DEVICE = "unknown-device",
+        "work is of none of the GPUs that the file lists: it counts as work of device 0";
 }
 
 reasons! {

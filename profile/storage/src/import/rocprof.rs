@@ -1,7 +1,7 @@
 //! rocprofv3's JSON to traces, one for each process.
 //!
 //! Owns: [`read`]. Because: it is what AMD's own profiler writes of dispatches, copies, calls and ranges. Does not:
-//! read its counters, samples or allocations, or OTF2; its Perfetto output is read by `perfetto`.
+//! read its counters, samples or allocations, which are counted, or OTF2; its Perfetto output is read by `perfetto`.
 //!
 //! Times are nanoseconds since the boot of the machine. `correlation_id.internal` connects a dispatch with its call,
 //! where `--hip-trace` or `--hsa-trace` recorded the call, and a range of ROCTx with its name. Each process counts its
@@ -11,7 +11,8 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::intern::Id;
@@ -22,14 +23,19 @@ use deepctx_profile::trace::{
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, TOO_LONG, YEAR};
+use super::arguments::Text;
+use super::cut_json;
+use super::lossy::lossy;
+use super::{
+    CUT_SHORT, END_BEFORE_BEGIN, EVENTS_MAX, ImportError, KIND_NOT_READ, Kind, NOT_UNDERSTOOD, REPAIRED,
+    TOO_LONG, UNKNOWN_DEVICE, YEAR,
+};
 
 /// Reads the traces of a file, with process ids if it has several.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<(Option<u32>, Trace)>, ImportError> {
-    let document: Document = serde_json::from_slice(bytes)
-        .map_err(|error| ImportError::damaged(Kind::Rocprof, error.to_string()))?;
-    let events = document.processes.iter().map(|process| process.buffer_records.len()).sum::<usize>();
-    if events > EVENTS_MAX {
+    let (text, repaired) = lossy(bytes);
+    let (document, is_cut) = parsed(&text)?;
+    if document.events() > EVENTS_MAX {
         return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
     }
     let is_one = document.processes.len() == 1;
@@ -41,7 +47,29 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<(Option<u32>, Trace)>, ImportErro
         let pid = u32::try_from(process.metadata.pid).ok();
         (pid.filter(|_| !is_one), reader.trace)
     };
-    Ok(document.processes.iter().map(of_process).collect())
+    let mut traces: Vec<_> = document.processes.iter().map(of_process).collect();
+    if let Some((_, first)) = traces.first_mut() {
+        first.ledger.gap(Stage::Decode, REPAIRED, repaired);
+        first.ledger.gap(Stage::Decode, CUT_SHORT, u64::from(is_cut));
+    }
+    Ok(traces)
+}
+
+/// Brackets around a record, up to those of its list: of the document, its processes, one of them, and its records.
+const LIST_DEPTH: usize = 5;
+
+/// The document, and whether it has no end: what stands before is kept if there are events.
+fn parsed(text: &str) -> Result<(Document, bool), ImportError> {
+    let error = match serde_json::from_str::<Document>(text) {
+        Ok(document) => return Ok((document, false)),
+        Err(error) => error,
+    };
+    let closed = cut_json::closed(text, LIST_DEPTH);
+    let document = closed.and_then(|text| serde_json::from_str::<Document>(&text).ok());
+    match document.filter(|document| document.events() > 0) {
+        Some(document) => Ok((document, true)),
+        None => Err(ImportError::damaged(Kind::Rocprof, error.to_string())),
+    }
 }
 
 struct Reader {
@@ -79,17 +107,17 @@ impl Reader {
             let info = &dispatch.dispatch_info;
             let name = names.get(&info.kernel_id).copied();
             let stream = dispatch.stream_id.as_ref().or(info.queue_id.as_ref()).map(|id| id.handle);
-            let stream = self.stream(&devices, info.agent_id.handle, stream);
+            let stream = self.stream(devices.get(&info.agent_id.handle), stream);
             // Without its symbol, a kernel still has its time.
             let name = name.map_or_else(|| format!("[kernel {}]", info.kernel_id), str::to_owned);
             self.device(DeviceKind::Kernel, stream, &name, &dispatch.record, 0);
         }
         for copy in &process.buffer_records.memory_copy {
             let name = process.operation(copy.record.kind, copy.record.operation).unwrap_or("Memcpy");
-            let agent = [&copy.dst_agent_id, &copy.src_agent_id];
-            let agent = agent.into_iter().flatten().find(|agent| devices.contains_key(&agent.handle));
+            let agents = [&copy.dst_agent_id, &copy.src_agent_id];
+            let device = agents.into_iter().flatten().find_map(|agent| devices.get(&agent.handle));
             let stream = copy.stream_id.as_ref().map(|id| id.handle);
-            let stream = self.stream(&devices, agent.map_or(0, |agent| agent.handle), stream);
+            let stream = self.stream(device, stream);
             self.device(DeviceKind::Copy, stream, name, &copy.record, copy.bytes);
         }
         let pid = process.metadata.pid.to_string();
@@ -106,6 +134,8 @@ impl Reader {
             self.call(&pid, HostKind::Other, name, call);
         }
         self.ranges(&pid, process);
+        let unread = process.buffer_records.unread + process.counters;
+        self.trace.ledger.gap(Stage::Decode, KIND_NOT_READ, unread);
     }
 
     /// Ranges and marks of ROCTx. Its calls without a text, as those that name a thread, are calls.
@@ -123,8 +153,12 @@ impl Reader {
         }
     }
 
-    fn stream(&mut self, devices: &FxHashMap<u64, u32>, agent: u64, stream: Option<u64>) -> Id<Stream> {
-        self.trace.stream(devices.get(&agent).copied().unwrap_or(0), stream)
+    /// A stream of a device; without one, of the first.
+    fn stream(&mut self, device: Option<&u32>, stream: Option<u64>) -> Id<Stream> {
+        if device.is_none() {
+            self.gap(UNKNOWN_DEVICE);
+        }
+        self.trace.stream(device.copied().unwrap_or(0), stream)
     }
 
     fn device(&mut self, kind: DeviceKind, stream: Id<Stream>, name: &str, record: &Record, bytes: u64) {
@@ -167,6 +201,13 @@ struct Document {
     processes: Vec<Process>,
 }
 
+impl Document {
+    /// How many events it has.
+    fn events(&self) -> usize {
+        self.processes.iter().map(|process| process.buffer_records.len()).sum()
+    }
+}
+
 /// Maximum processes of a file, as of other formats: one without anything takes three bytes there, and thousands here.
 const PROCESSES_MAX: usize = 1024;
 
@@ -206,6 +247,9 @@ struct Process {
     strings: Names,
     #[serde(default)]
     buffer_records: Records,
+    /// How many records of counters there are.
+    #[serde(default, rename = "callback_records", deserialize_with = "counters")]
+    counters: u64,
 }
 
 impl Process {
@@ -257,20 +301,62 @@ struct KindNames {
 }
 
 // No event has a default: each takes as many bytes in the file as here, so the file bounds their number.
-#[derive(Default, Deserialize)]
+#[derive(Default)]
 struct Records {
-    #[serde(default)]
     kernel_dispatch: Vec<Dispatch>,
-    #[serde(default)]
     memory_copy: Vec<MemoryCopy>,
-    #[serde(default)]
     hip_api: Vec<Record>,
-    #[serde(default)]
     hsa_api: Vec<Record>,
-    #[serde(default)]
     rccl_api: Vec<Record>,
-    #[serde(default)]
     marker_api: Vec<Record>,
+    /// How many there are of other kinds.
+    unread: u64,
+}
+
+impl<'de> Deserialize<'de> for Records {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Records;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("lists of records")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut records = Records::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    match &*key.0 {
+                        "kernel_dispatch" => records.kernel_dispatch = map.next_value()?,
+                        "memory_copy" => records.memory_copy = map.next_value()?,
+                        "hip_api" => records.hip_api = map.next_value()?,
+                        "hsa_api" => records.hsa_api = map.next_value()?,
+                        "rccl_api" => records.rccl_api = map.next_value()?,
+                        "marker_api" => records.marker_api = map.next_value()?,
+                        _ => records.unread += length(map.next_value()?),
+                    }
+                }
+                Ok(records)
+            }
+        }
+        from.deserialize_map(Visit)
+    }
+}
+
+/// The length of a list that is not read; 0 of anything else.
+fn length(list: &RawValue) -> u64 {
+    serde_json::from_str::<Vec<IgnoredAny>>(list.get()).map_or(0, |list| list.len() as u64)
+}
+
+fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    struct CallbackRecords {
+        #[serde(default)]
+        counter_collection: Vec<IgnoredAny>,
+    }
+    let records = <&RawValue>::deserialize(from)?;
+    let records = serde_json::from_str::<CallbackRecords>(records.get());
+    Ok(records.map_or(0, |records| records.counter_collection.len() as u64))
 }
 
 impl Records {

@@ -5,7 +5,7 @@
 //!
 //! Planes, lines, events and statistics are nested in each other ([`PLANES`], [`LINES`], [`EVENTS`], [`STATS`]), and
 //! each is read by itself, without those within it: an empty one takes two bytes in a file, and twenty times as many as
-//! a value.
+//! a value. Names are bytes: as texts, one that is not UTF-8 would spoil its plane.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub(crate) const STATS: u32 = 4;
 /// A device, or the host.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XPlane {
-    #[prost(string, tag = "2")]
-    pub(crate) name: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) name: Vec<u8>,
     #[prost(btree_map = "int64, message", tag = "4")]
     pub(crate) event_metadata: BTreeMap<i64, XEventMetadata>,
     #[prost(btree_map = "int64, message", tag = "5")]
@@ -38,8 +38,8 @@ pub(crate) struct XPlane {
 pub(crate) struct XLine {
     #[prost(int64, tag = "1")]
     pub(crate) id: i64,
-    #[prost(string, tag = "2")]
-    pub(crate) name: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) name: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(crate) timestamp_ns: i64,
 }
@@ -69,13 +69,13 @@ pub(crate) struct XStat {
 /// The name of an event.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XEventMetadata {
-    #[prost(string, tag = "2")]
-    pub(crate) name: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) name: Vec<u8>,
 }
 
 /// The name of a statistic.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct XStatMetadata {
-    #[prost(string, tag = "2")]
-    pub(crate) name: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) name: Vec<u8>,
 }

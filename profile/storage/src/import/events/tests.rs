@@ -206,17 +206,54 @@ fn a_value_that_is_no_number_spoils_no_other() {
 fn a_comma_behind_the_last_event_spoils_nothing() {
     check(
         "{\"ph\":\"X\",\"name\":\"a\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":2,},\n",
-        &["Other 1/1 1000+2000 a #0"],
+        &["Other 1/1 1000+2000 a #0", "2 repaired"],
     );
-    let (list, _) = trace(br#"[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2},]"#).unwrap();
-    assert_eq!(shown(&list), "Other 1/1 1000+2000 a #0\n");
+    let document = br#"[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2},]"#;
+    let (list, _) = trace(document).unwrap();
+    assert_eq!(shown(&list), "Other 1/1 1000+2000 a #0\n1 repaired\n");
+    // The losses of the profile say it, too.
+    let losses = view::losses(&read(document, "x").unwrap().profile);
+    let losses: Vec<_> = losses.iter().map(|row| (row.reason.as_str(), row.count)).collect();
+    assert_eq!(losses, [("repaired", 1)]);
 }
 
 #[test]
 fn a_text_that_json_does_not_allow_spoils_nothing() {
     check(
         "{\"ph\":\"X\",\"name\":\"a\tC:\\Users\\udc80\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":2}",
-        &["Other 1/1 1000+2000 a C:/Users\u{fffd} #0"],
+        &["Other 1/1 1000+2000 a C:/Users\u{fffd} #0", "3 repaired"],
+    );
+}
+
+#[test]
+fn of_a_key_written_twice_the_last_value_counts() {
+    check(
+        r#"{"ph":"C","ph":"X","name":"b","name":"a","pid":7,"pid":1,"tid":1,"ts":9,"ts":1,"dur":2,"args":7,"args":{}},
+           {"ph":"X","name":"c","name":"c","pid":1,"tid":1,"ts":4,"dur":1}"#,
+        &["Other 1/1 1000+2000 a #0", "Other 1/1 4000+1000 c #0"],
+    );
+}
+
+#[test]
+fn what_follows_the_document_is_counted() {
+    let check = |rest: &str, expect: &str| {
+        let document = r#"{"traceEvents":[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]}"#;
+        let (trace, _) = trace(format!("{document}{rest}").as_bytes()).unwrap();
+        assert_eq!(shown(&trace), format!("Other 1/1 1000+2000 a #0\n{expect}"), "{rest:?}");
+    };
+    check("", "");
+    check("\n", "");
+    check("\n\0\0", "");
+    check(" {\"traceEvents\":[]}", "1 not-understood\n");
+}
+
+#[test]
+fn events_without_kind_time_or_values_are_counted() {
+    check(
+        r#"{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2},{"name":"b","pid":1,"tid":1,"ts":1},
+           {"ph":"i","name":"[memory]","pid":1,"tid":1,"args":{"Bytes":4}},
+           {"ph":"C","name":"memory","pid":1,"ts":2,"args":{}},{}"#,
+        &["Other 1/1 1000+2000 a #0", "3 not-understood"],
     );
 }
 
@@ -362,7 +399,7 @@ fn a_name_in_no_encoding_spoils_nothing_else() {
     let document =
         b"{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"a\xff\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":2}]}";
     let (trace, _) = trace(document).unwrap();
-    assert_eq!(shown(&trace), "Other 1/1 1000+2000 a\u{fffd} #0\n");
+    assert_eq!(shown(&trace), "Other 1/1 1000+2000 a\u{fffd} #0\n1 repaired\n");
 }
 
 #[test]
@@ -460,6 +497,46 @@ fn rocprofv3_keeps_ranges_and_processes_apart() {
     assert!(error.contains("more than 1024 processes"), "{error}");
 }
 
+/// A record of rocprofv3 from a time to 90.
+fn rocprof_record(start: u32) -> String {
+    format!(
+        r#""kind":0,"operation":0,"thread_id":3,"correlation_id":{{"internal":7}},
+            "start_timestamp":{start},"end_timestamp":90"#
+    )
+}
+
+#[test]
+fn rocprofv3_is_read_up_to_its_end_whatever_its_names() {
+    let document = format!(
+        r#"{{"rocprofiler-sdk-tool":[{{"metadata":{{"pid":9}},"strings":{{"buffer_records":[{{"operations":["hip?"]}}]}},
+            "buffer_records":{{"hip_api":[{{{}}},{{{}}}]}}}}]}}"#,
+        rocprof_record(80),
+        rocprof_record(85)
+    );
+    let (first, second) = ("RuntimeCall 9/3 80+10 hip? #7\n", "RuntimeCall 9/3 85+5 hip? #7\n");
+    let cut = |end: usize| trace(&document.as_bytes()[..end]);
+    assert_eq!(shown(&cut(document.len() - 10).unwrap().0), format!("{first}1 cut-short\n"));
+    // Without a whole event there is nothing to read.
+    let first_start = document.find("start_timestamp").unwrap();
+    assert!(matches!(cut(first_start), Err(ImportError::Damaged { .. })));
+    let odd: Vec<u8> = document.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect();
+    let expect = format!("{first}{second}1 repaired\n").replace('?', "\u{fffd}");
+    assert_eq!(shown(&trace(&odd).unwrap().0), expect);
+}
+
+#[test]
+fn rocprofv3_records_without_a_place_are_counted() {
+    let document = format!(
+        r#"{{"rocprofiler-sdk-tool":[{{"metadata":{{"pid":9}},"agents":[{{"id":{{"handle":5}},"type":2}}],
+            "callback_records":{{"counter_collection":[{{}},{{"records":[1,2]}}]}},
+            "buffer_records":{{"memory_allocation":[{{}},{{}}],"rocjpeg_api":[{{}}],"scratch_memory":[],"other":null,
+              "memory_copy":[{{{},"dst_agent_id":{{"handle":6}},"bytes":8}}]}}}}]}}"#,
+        rocprof_record(80)
+    );
+    let (trace, _) = trace(document.as_bytes()).unwrap();
+    assert_eq!(shown(&trace), "Copy 0/- 80+10 Memcpy #7 8 B\n1 unknown-device\n5 kind-not-read\n");
+}
+
 /// A field of a message whose content is a message.
 fn nested(number: u32, content: &[u8]) -> Vec<u8> {
     let mut out = vec![(number << 3 | 2) as u8];
@@ -479,12 +556,12 @@ fn xplane_lines_become_streams_and_threads() {
         let stats = XStat { metadata_id: 6, unsigned: Some(18), signed: None };
         let of_event = XEvent { metadata_id: 4, offset_ps, duration_ps: 2_000 };
         let of_event = [of_event.encode_to_vec(), nested(STATS, &stats.encode_to_vec())].concat();
-        let line = XLine { id, name: line.to_owned(), timestamp_ns: 1_000 };
+        let line = XLine { id, name: line.into(), timestamp_ns: 1_000 };
         let line = [line.encode_to_vec(), nested(EVENTS, &of_event)].concat();
         let plane = XPlane {
-            name: name.to_owned(),
-            event_metadata: [(4, XEventMetadata { name: event.to_owned() })].into(),
-            stat_metadata: [(6, XStatMetadata { name: stat.to_owned() })].into(),
+            name: name.into(),
+            event_metadata: [(4, XEventMetadata { name: event.into() })].into(),
+            stat_metadata: [(6, XStatMetadata { name: stat.into() })].into(),
         };
         nested(PLANES, &[plane.encode_to_vec(), nested(LINES, &line)].concat())
     };
@@ -578,4 +655,5 @@ fn counters_keep_their_values() {
         .map(|(_, of)| (trace.name(of.name), trace.name(of.series), of.at.as_nanos(), of.value.get()))
         .collect();
     assert_eq!(found, [("memory", "used", 1500, 0.1), ("memory", "free", 1500, 12.0)]);
+    assert_eq!(trace.ledger.stage(Stage::Decode).gaps.count("not-understood"), 1);
 }

@@ -35,7 +35,7 @@ pub(super) fn thousandths(text: &str) -> Option<Thousandths> {
     }
     let fraction = fraction.trim_end_matches('0');
     let digits = i32::try_from(whole.len() + fraction.len()).ok()?;
-    if digits > DIGITS_MAX || exponent.abs() > DIGITS_MAX {
+    if digits > DIGITS_MAX || !(-DIGITS_MAX..=DIGITS_MAX).contains(&exponent) {
         return None;
     }
     let mut value: i128 = 0;
@@ -81,6 +81,8 @@ mod tests {
         check("15e-1", Some(1_500));
         check("\"7.25\"", Some(7_250));
         check("1e40", None);
+        // The least exponent has no absolute value of its type.
+        check("1e-2147483648", None);
         check("NaN", None);
         check("", None);
         check(".5", None);

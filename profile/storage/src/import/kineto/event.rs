@@ -7,42 +7,53 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::import::arguments::{NumberOrText, Text};
 
-/// An event.
-#[derive(Deserialize)]
+/// An event. Of a key that is written twice, the last value counts, as in browsers.
+#[derive(Default)]
 pub(super) struct RawEvent<'b> {
-    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) ph: Option<Text<'b>>,
-    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) cat: Option<Text<'b>>,
-    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) name: Option<Text<'b>>,
     /// Of a mark: whether it is of a thread (`t`, the default), a process or everything.
-    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) s: Option<Text<'b>>,
-    #[serde(borrow, default)]
     pub(super) pid: NumberOrText<'b>,
-    #[serde(borrow, default)]
     pub(super) tid: NumberOrText<'b>,
-    #[serde(borrow)]
     pub(super) ts: Option<&'b RawValue>,
-    #[serde(borrow)]
     pub(super) dur: Option<&'b RawValue>,
-    #[serde(borrow)]
     pub(super) args: Option<&'b RawValue>,
 }
 
+impl<'b> RawEvent<'b> {
+    fn read<A: MapAccess<'b>>(mut map: A) -> Result<Self, A::Error> {
+        let mut event = RawEvent::default();
+        while let Some(key) = map.next_key::<Text<'b>>()? {
+            match &*key.0 {
+                "ph" => event.ph = text(map.next_value()?),
+                "cat" => event.cat = text(map.next_value()?),
+                "name" => event.name = text(map.next_value()?),
+                "s" => event.s = text(map.next_value()?),
+                "pid" => event.pid = map.next_value()?,
+                "tid" => event.tid = map.next_value()?,
+                "ts" => event.ts = map.next_value()?,
+                "dur" => event.dur = map.next_value()?,
+                "args" => event.args = map.next_value()?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(event)
+    }
+}
+
 /// A text; `None` for another value.
-fn text<'de: 'b, 'b, D: Deserializer<'de>>(from: D) -> Result<Option<Text<'b>>, D::Error> {
-    Ok(match NumberOrText::deserialize(from)? {
+fn text(value: NumberOrText<'_>) -> Option<Text<'_>> {
+    match value {
         NumberOrText::Word(word) => Some(Text(word)),
         _ => None,
-    })
+    }
 }
 
 /// An entry in the list of events; `None` if it is not an event.
@@ -59,7 +70,7 @@ impl<'de: 'b, 'b> Deserialize<'de> for ListedEvent<'b> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                RawEvent::deserialize(MapAccessDeserializer::new(map)).map(|event| ListedEvent(Some(event)))
+                RawEvent::read(map).map(|event| ListedEvent(Some(event)))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
@@ -95,8 +106,13 @@ impl<'de: 'b, 'b> Deserialize<'de> for ListedEvent<'b> {
     }
 }
 
-/// The numeric values of a counter, by name.
-pub(super) struct CounterValues<'b>(pub(super) Vec<(Cow<'b, str>, f64)>);
+/// The values of a counter.
+pub(super) struct CounterValues<'b> {
+    /// The numeric ones, by name.
+    pub(super) numbers: Vec<(Cow<'b, str>, f64)>,
+    /// How many are not numeric, or too many; an event without any is one of them.
+    pub(super) left_out: usize,
+}
 
 /// Maximum values of one counter.
 const VALUES_MAX: usize = 64;
@@ -112,13 +128,17 @@ impl<'de: 'b, 'b> Deserialize<'de> for CounterValues<'b> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut values = Vec::new();
+                let (mut numbers, mut left_out) = (Vec::new(), 0);
                 while let Some((key, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
                     // As text: `serde_json` may convert decimals with an error in the last digit.
                     let number = value.get().trim_matches('"').parse::<f64>().ok().filter(|n| n.is_finite());
-                    values.extend(number.filter(|_| values.len() < VALUES_MAX).map(|number| (key.0, number)));
+                    match number.filter(|_| numbers.len() < VALUES_MAX) {
+                        Some(number) => numbers.push((key.0, number)),
+                        None => left_out += 1,
+                    }
                 }
-                Ok(CounterValues(values))
+                let left_out = left_out.max(usize::from(numbers.is_empty()));
+                Ok(CounterValues { numbers, left_out })
             }
         }
         from.deserialize_map(Visit)

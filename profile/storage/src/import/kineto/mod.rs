@@ -34,11 +34,12 @@ use self::event::RawEvent;
 use self::pairs::{Begun, Half, Pairs};
 use self::xla_rows::{XlaRow, XlaRows};
 use super::arguments::Arguments;
+use super::lossy::lossy;
 use super::ranks::Ranks;
 use super::trace_rows::{MEMORY, TraceEvent, TraceRows};
 use super::{
     CUT_SHORT, END_BEFORE_BEGIN, END_WITHOUT_BEGIN, EVENTS_MAX, ImportError, Kind, NO_END, NOT_A_NUMBER,
-    NOT_UNDERSTOOD, ON_NO_THREAD, OUT_OF_RANGE, ROUNDED, TOO_LONG, YEAR, leave_out_at_zero,
+    NOT_UNDERSTOOD, ON_NO_THREAD, OUT_OF_RANGE, REPAIRED, ROUNDED, TOO_LONG, YEAR, leave_out_at_zero,
 };
 use crate::event_header::{EventHeader, LaneOwner, SUMS};
 
@@ -46,36 +47,41 @@ use crate::event_header::{EventHeader, LaneOwner, SUMS};
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
-    // Names come from other programs' symbols: invalid UTF-8 spoils its name, not the trace.
-    let text = String::from_utf8_lossy(bytes);
-    read_text(&text).or_else(|error| {
-        let replaced = match error {
-            ImportError::Damaged { .. } => not_json::replaced(&text),
-            _ => return Err(error),
-        };
-        if replaced.values + replaced.others == 0 {
-            return Err(error);
+    let (text, not_utf8) = lossy(bytes);
+    let (mut traces, values, others) = match read_text(&text) {
+        Err(error @ ImportError::Damaged { .. }) => {
+            let replaced = not_json::replaced(&text);
+            if replaced.values + replaced.others == 0 {
+                return Err(error);
+            }
+            (read_text(&replaced.text)?, replaced.values, replaced.others)
         }
-        let mut traces = read_text(&replaced.text)?;
-        if let Some(first) = traces.first_mut() {
-            first.ledger.gap(Stage::Decode, NOT_A_NUMBER, replaced.values);
-        }
-        Ok(traces)
-    })
+        read => (read?, 0, 0),
+    };
+    if let Some(first) = traces.first_mut() {
+        first.ledger.gap(Stage::Decode, NOT_A_NUMBER, values);
+        first.ledger.gap(Stage::Decode, REPAIRED, others + not_utf8);
+    }
+    Ok(traces)
 }
 
 fn read_text(text: &str) -> Result<Vec<Trace>, ImportError> {
+    // Some writers fill the last block of a file with zeros.
+    let text = text.trim_end_matches('\0');
     let mut reader = Reader::default();
     let mut json = serde_json::Deserializer::from_str(text);
-    if let Err(error) = Document(&mut reader).deserialize(&mut json) {
-        if reader.too_many {
+    match Document(&mut reader).deserialize(&mut json) {
+        // Two documents in one file are none: the second one is not read.
+        Ok(()) if json.end().is_err() => reader.gap(NOT_UNDERSTOOD),
+        Ok(()) => {}
+        Err(_) if reader.too_many => {
             return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
         }
         // A killed process leaves a file without an end, but with all that it had written.
-        if !(error.is_eof() || is_at_end(text, &error)) || reader.events == 0 {
-            return Err(ImportError::damaged(Kind::Kineto, error.to_string()));
+        Err(error) if (error.is_eof() || is_at_end(text, &error)) && reader.events > 0 => {
+            reader.gap(CUT_SHORT);
         }
-        reader.gap(CUT_SHORT);
+        Err(error) => return Err(ImportError::damaged(Kind::Kineto, error.to_string())),
     }
     if !reader.found {
         return Err(ImportError::Unknown {
@@ -127,7 +133,10 @@ impl<'b> DocumentVisitor<'b> for Reader<'b> {
             // Rows of one of our exports are described by its header, whatever they are called.
             Some("M") if !self.ranks.is_ours() => self.xla.describe(&raw),
             // Marks of everything; flows repeat correlation ids.
-            Some("M" | "i" | "I" | "R" | "s" | "t" | "f" | "c" | "") | None => {}
+            Some("M" | "i" | "I" | "R" | "s" | "t" | "f" | "c") => {}
+            // JAX ends its list with an empty event.
+            Some("") | None if raw.name.is_none() && raw.ts.is_none() => {}
+            Some("") | None => self.gap(NOT_UNDERSTOOD),
             Some(_) => self.gap(ON_NO_THREAD),
         }
         Ok(())
@@ -358,7 +367,8 @@ impl<'b> Reader<'b> {
 
     fn memory(&mut self, raw: &RawEvent<'_>) {
         let (process, thread) = self.row(raw);
-        let Some(at) = raw.ts.and_then(|at| self.time(at.get())) else { return };
+        let Some(at) = raw.ts else { return self.gap(NOT_UNDERSTOOD) };
+        let Some(at) = self.time(at.get()) else { return };
         let arguments = Self::arguments(raw.args);
         self.events += 1;
         let thread = self.rows().trace.thread(&process, &thread);
@@ -378,9 +388,10 @@ impl<'b> Reader<'b> {
         let Ok(values) = serde_json::from_str::<event::CounterValues<'_>>(values.get()) else {
             return self.gap(NOT_UNDERSTOOD);
         };
-        for (series, value) in values.0 {
+        for (series, value) in values.numbers {
             self.events += 1;
             self.rows().counter(&process, &name.0, &series, at, value);
         }
+        self.rows().gaps(NOT_UNDERSTOOD, values.left_out);
     }
 }
