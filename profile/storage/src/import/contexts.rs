@@ -32,7 +32,7 @@ use deepctx_profile::trace::{
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
+use super::{AMBIGUOUS_ID, NO_LAUNCH, TOO_DEEP, gap, words};
 
 /// Maximum nesting of operations.
 const DEPTH_MAX: usize = 16 * 1024;
@@ -149,11 +149,42 @@ struct OpenOp {
     ranges: u64,
     /// The metric of its length, if it is a call that has one.
     metric: Option<Metric>,
+    /// That metric, and those of the calls around it.
+    counted: CountedMetrics,
 }
 
 impl OpenOp {
     fn is_range(&self) -> bool {
         is_range(self.op.kind)
+    }
+}
+
+/// Metrics that calls within each other have.
+#[derive(Clone, Copy, Default)]
+struct CountedMetrics {
+    launch: bool,
+    sync: bool,
+}
+
+impl CountedMetrics {
+    /// Of the calls around what comes next.
+    fn around(open: &[OpenOp]) -> Self {
+        let caller = open.last().filter(|above| above.op.kind.is_call());
+        caller.map_or(CountedMetrics::default(), |above| above.counted)
+    }
+
+    fn has(self, metric: Metric) -> bool {
+        match metric {
+            Metric::LaunchTime => self.launch,
+            _ => self.sync,
+        }
+    }
+
+    fn with(self, metric: Option<Metric>) -> Self {
+        CountedMetrics {
+            launch: self.launch || metric == Some(Metric::LaunchTime),
+            sync: self.sync || metric == Some(Metric::SyncTime),
+        }
     }
 }
 
@@ -259,10 +290,13 @@ impl Builder<'_> {
         if is_range(op.kind) {
             self.close_outlived(ops, begin, end);
         }
+        let is_too_deep = ops.open.len() >= DEPTH_MAX;
         if let Some(above) = ops.open.last_mut() {
             let (range_end, whole_end) = (above.end, end);
             end = end.min(above.end);
             let inner = self.part.of(TraceTime::from_nanos(begin), TraceTime::from_nanos(end));
+            // What is too deep stays time of the operation around it.
+            let inner = inner.filter(|_| !is_too_deep);
             above.inner = above.inner.saturating_add(inner.unwrap_or(0));
             let is_range_end = above.is_range() || above.goes_on;
             let outlives = is_range_end && whole_end > range_end.saturating_add(ROUNDED_NS);
@@ -271,8 +305,8 @@ impl Builder<'_> {
                 ops.part((range_end, Reverse(whole_end), id.number()));
             }
         }
-        if ops.open.len() >= DEPTH_MAX {
-            return;
+        if is_too_deep {
+            return gap(self.profile, TOO_DEEP, 1);
         }
         let frame = self.frame(&op);
         let frame = self.profile.frame(frame);
@@ -283,24 +317,24 @@ impl Builder<'_> {
             self.launches.insert(id, (node, begin));
         }
         let begin = TraceTime::from_nanos(begin);
-        let metric = self.metric(&op, &ops.open);
-        ops.open.push(OpenOp { node, id, op, begin, end, goes_on, inner: 0, ranges: 0, metric });
+        // A call of the runtime that makes one of the driver, which some tools list too, launches or waits once.
+        let around = CountedMetrics::around(&ops.open);
+        let metric = self.metric(&op).filter(|metric| !around.has(*metric));
+        let counted = around.with(metric);
+        ops.open.push(OpenOp { node, id, op, begin, end, goes_on, inner: 0, ranges: 0, metric, counted });
     }
 
-    /// The metric of a call's length: that of a launch or of a wait. A call of the runtime that makes one of the
-    /// driver, which some tools list too, launches or waits once.
-    fn metric(&self, op: &HostOp, open: &[OpenOp]) -> Option<Metric> {
+    /// The metric of a call's length: that of a launch or of a wait.
+    fn metric(&self, op: &HostOp) -> Option<Metric> {
         if !op.kind.is_call() {
             return None;
         }
         let name = self.trace.name(op.name);
-        let metric = match Call::of(name) {
-            _ if name.contains("Launch") => Metric::LaunchTime,
-            call if call.waits() => Metric::SyncTime,
-            _ => return None,
-        };
-        let mut callers = open.iter().rev().take_while(|above| above.op.kind.is_call());
-        callers.all(|above| above.metric != Some(metric)).then_some(metric)
+        match Call::of(name) {
+            _ if name.contains("Launch") => Some(Metric::LaunchTime),
+            call if call.waits() => Some(Metric::SyncTime),
+            _ => None,
+        }
     }
 
     /// Closes the operations that a range begins in and outlives: what is left of them is within the range.
@@ -352,7 +386,7 @@ impl Builder<'_> {
                 // A truncated step is not a short one.
                 let is_whole = length == closed.end - closed.begin.as_nanos();
                 if closed.op.kind == HostKind::Step && is_whole {
-                    tree.add(closed.node, Metric::StepTime, length);
+                    self.profile.add_step(closed.node, Nanos(length));
                 }
                 length
             }

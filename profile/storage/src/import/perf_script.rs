@@ -10,14 +10,15 @@
 //!
 //! ```
 
-use super::words;
+use super::lossy::lossy;
+use super::{NOT_UNDERSTOOD, REPAIRED, TOO_DEEP, gap, words};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 
-/// Maximum frames of one sample; perf's own limit is far lower.
+/// Maximum frames of one sample; perf's own limit is far lower. The innermost are kept.
 const DEPTH_MAX: usize = 16 * 1024;
 /// Kernel addresses start here on every 64-bit machine that perf supports.
 const KERNEL_FROM: u64 = 0xffff_0000_0000_0000;
@@ -95,8 +96,8 @@ fn nanos(text: &str) -> Option<u64> {
 }
 
 pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
-    let text = String::from_utf8_lossy(bytes);
-    let mut odd = 0;
+    let (text, repaired) = lossy(bytes);
+    let (mut odd, mut too_deep) = (0, 0);
     let (mut first, mut last) = (u64::MAX, 0);
     let mut sample: Option<Sample> = None;
     for line in text.lines() {
@@ -110,6 +111,8 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
         {
             if open.frames.len() < DEPTH_MAX {
                 open.frames.push(profile.frame(frame));
+            } else {
+                too_deep += 1;
             }
         } else if let Some(head) = head(line) {
             sample.take().into_iter().for_each(|sample| sample.finish(profile));
@@ -121,7 +124,9 @@ pub(super) fn read(bytes: &[u8], profile: &mut Profile) -> Nanos {
         }
     }
     sample.into_iter().for_each(|sample| sample.finish(profile));
-    super::gap(profile, super::NOT_UNDERSTOOD, odd);
+    gap(profile, NOT_UNDERSTOOD, odd);
+    gap(profile, TOO_DEEP, too_deep);
+    gap(profile, REPAIRED, repaired);
     Nanos(last.saturating_sub(first))
 }
 

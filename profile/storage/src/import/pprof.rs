@@ -6,7 +6,9 @@
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::{DANGLING, ImportError, Kind, NEGATIVE, NO_LOCATION, NO_SYMBOL, UNKNOWN_METRIC, gap, words};
+use super::{
+    DANGLING, ImportError, Kind, NEGATIVE, NO_LOCATION, NO_SYMBOL, TOO_DEEP, UNKNOWN_METRIC, gap, words,
+};
 use crate::proto::pprof::{Function, Location, Mapping, Sample, ValueType};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::intern::FrameId;
@@ -16,7 +18,7 @@ use deepctx_profile::units::{Nanos, Time};
 
 /// Maximum entries of any table. The largest profiles of continuous profilers have a few hundred thousand.
 const ENTRIES_MAX: usize = 4 << 20;
-/// Maximum frames of one stack.
+/// Maximum frames of one stack, and of one location. The innermost are kept.
 const DEPTH_MAX: usize = 16 * 1024;
 
 /// One field of the outermost message.
@@ -220,7 +222,7 @@ fn samples(
     // The frames of each location, innermost first.
     let mut known: FxHashMap<u64, Vec<FrameId>> = FxHashMap::default();
     let mut fields = Fields { bytes, at: 0 };
-    let (mut negative, mut dangling) = (0, 0);
+    let (mut negative, mut dangling, mut too_deep) = (0, 0, 0);
     let mut stack: Vec<FrameId> = Vec::new();
     loop {
         let at = fields.at;
@@ -231,7 +233,10 @@ fn samples(
         stack.clear();
         for id in &sample.location_id {
             let frames = known.entry(*id).or_insert_with(|| match tables.locations.get(id) {
-                Some(location) => frames(tables, location, profile),
+                Some(location) => {
+                    too_deep += location.line.len().saturating_sub(DEPTH_MAX) as u64;
+                    frames(tables, location, profile)
+                }
                 None => {
                     dangling += 1;
                     let reason = profile.text(NO_LOCATION.key);
@@ -240,6 +245,7 @@ fn samples(
             });
             let room = DEPTH_MAX.saturating_sub(stack.len());
             stack.extend(frames.iter().take(room));
+            too_deep += frames.len().saturating_sub(room) as u64;
         }
         root(tables, &sample, profile, &mut stack);
         stack.reverse();
@@ -256,14 +262,17 @@ fn samples(
     }
     gap(profile, NEGATIVE, negative);
     gap(profile, DANGLING, dangling);
+    gap(profile, TOO_DEEP, too_deep);
     Ok(())
 }
 
 /// Makes the outermost frame the process named by the labels, if any. The stack is leaf first here.
 fn root(tables: &Tables<'_>, sample: &Sample, profile: &mut Profile, stack: &mut Vec<FrameId>) {
     let label = |name: &str| sample.label.iter().find(|label| tables.text(label.key) == name);
-    let (Some(comm), Some(pid)) = (label("process"), label("pid")) else { return };
-    let Ok(pid) = u32::try_from(pid.num) else { return };
+    let Some(comm) = label("process") else { return };
+    // Ours have no number where a process stands for all others of its name, which its frame says, too.
+    let pid = label("pid").map(|pid| u32::try_from(pid.num));
+    let Ok(pid) = pid.unwrap_or(Ok(Frame::OTHERS)) else { return };
     let comm = tables.text(comm.str);
     let frame = Frame::Process { comm: profile.text(&comm), pid };
     let text = frame.label(&profile.strings, false);
@@ -272,6 +281,7 @@ fn root(tables: &Tables<'_>, sample: &Sample, profile: &mut Profile, stack: &mut
     let same = |at: &FrameId| profile.frames.get(*at).label(&profile.strings, false) == text;
     match stack.iter_mut().rev().take(2).find(|at| same(at)) {
         Some(known) => *known = frame,
+        None if pid == Frame::OTHERS => {}
         None => stack.push(frame),
     }
 }

@@ -4,9 +4,11 @@ use expect_test::{Expect, expect};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
+use prost::Message as _;
 
 use super::*;
 use crate::export::{Format, Source};
+use crate::proto::pprof;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::testing::{grow, profile, selections, stacks};
 use deepctx_profile::view::{GroupBy, Selection, View};
@@ -119,6 +121,48 @@ fn folded_stacks_become_samples_and_their_words_tell_the_kind() {
             rounded 1
         "#]],
     );
+}
+
+#[test]
+fn large_values_of_folded_stacks_keep_each_digit() {
+    let check = |value: &str, expect: (u64, u64)| {
+        let ImportedProfile { profile, .. } = read(format!("a;b {value}\n").as_bytes(), "x").unwrap();
+        let rounded = profile.ledger.stage(Stage::Decode).gaps.count(ROUNDED.key);
+        assert_eq!((profile.tree.total(Metric::Samples).sum, rounded), expect, "{value}");
+    };
+    check("9007199254740993", (9_007_199_254_740_993, 0));
+    check("18446744073709551615", (u64::MAX, 0));
+    check("18446744073709551616", (u64::MAX, 1));
+    check("9007199254740993.0", (9_007_199_254_740_992, 1));
+    check("12.0", (12, 0));
+}
+
+/// How often a reason is counted in a file.
+fn counted(input: &[u8], reason: &Reason) -> u64 {
+    read(input, "x").unwrap().profile.ledger.stage(Stage::Decode).gaps.count(reason.key)
+}
+
+#[test]
+fn frames_beyond_the_depth_limit_are_counted() {
+    let folded = format!("{}f 1\n", "f;".repeat(16 * 1024 + 1));
+    assert_eq!(counted(folded.as_bytes(), TOO_DEEP), 2);
+    let frames = "\t7f12ab34cd56 f+0x1f (/usr/lib/libblas.so)\n".repeat(16 * 1024 + 3);
+    assert_eq!(counted(format!("a 1/1 1.5: cycles: \n{frames}").as_bytes(), TOO_DEEP), 3);
+    let pprof = pprof::Profile {
+        sample_type: vec![pprof::ValueType { kind: 1, unit: 2 }],
+        sample: vec![pprof::Sample { location_id: vec![1; 16 * 1024 + 4], value: vec![1], label: vec![] }],
+        location: vec![pprof::Location { id: 1, ..pprof::Location::default() }],
+        string_table: ["", "samples", "count"].map(str::to_owned).to_vec(),
+        ..pprof::Profile::default()
+    };
+    assert_eq!(counted(&pprof.encode_to_vec(), TOO_DEEP), 4);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_counted() {
+    assert_eq!(counted(b"a\xff;b\xfe 1\n", REPAIRED), 2);
+    assert_eq!(counted(b"a\xff 1/1 1.5: cycles: \n\t7f12ab34cd56 f (/l/x.so)\n", REPAIRED), 1);
+    assert_eq!(counted("é;b 1\n".as_bytes(), REPAIRED), 0);
 }
 
 const KINETO: &str = r#"{"schemaVersion":1,"baseTimeNanoseconds":1000,"traceEvents":[
@@ -305,6 +349,19 @@ fn export(profile: &Profile, format: Format, selection: Selection) -> Vec<u8> {
 
 fn folded(profile: &Profile, selection: Selection) -> String {
     String::from_utf8(export(profile, Format::Folded, selection)).unwrap()
+}
+
+#[test]
+fn other_processes_of_a_name_come_back_from_pprof() {
+    let all = profile("P cc1-4294967295 / n f 5\nP sh-7 / n f 3");
+    let imported = read(&export(&all, Format::Pprof, Selection::of(Metric::CpuTime)), "x").unwrap();
+    assert_eq!(text::tree(&imported.profile), text::tree(&all));
+    let frames = imported.profile.frames.iter();
+    let processes = frames.filter_map(|(_, frame)| match frame {
+        Frame::Process { pid, .. } => Some(pid),
+        _ => None,
+    });
+    assert_eq!(processes.collect::<Vec<_>>(), [Frame::OTHERS, 7]);
 }
 
 /// Stacks with a process as their outermost frame, and only there, as in all captures.

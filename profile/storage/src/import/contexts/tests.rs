@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use crate::import::read;
 use deepctx_profile::device::gpu::DeviceUse;
+use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::text;
 
@@ -46,6 +47,16 @@ fn a_range_outlives_the_functions_that_begin_and_end_it() {
     .assert_eq(&text::tree(&imported.profile));
 }
 
+#[test]
+fn steps_of_a_trace_have_percentiles() {
+    let steps: Vec<_> = (0..10).map(|n| ("ProfilerStep#1", "user_annotation", n * 100, 10 + n)).collect();
+    let profile = read(document(&steps).as_bytes(), "x").unwrap().profile;
+    let (place, cell) = profile.tree.cells(Metric::StepTime).next().unwrap();
+    let median = profile.step_times.of(place).and_then(|times| times.percentile(50, cell)).unwrap();
+    assert!(median.least.0 <= 14_000 && 14_000 <= median.most.0, "{median:?}");
+    assert!(median.most.0 - median.least.0 <= 14_000 / 16, "{median:?}");
+}
+
 /// Length of the union of events.
 fn union(events: &[(&str, &str, u64, u64)]) -> u64 {
     let mut spans: Vec<(u64, u64)> = events.iter().map(|(_, _, ts, dur)| (*ts, ts + dur)).collect();
@@ -77,6 +88,26 @@ proptest! {
         let imported = read(document(&events).as_bytes(), "x").unwrap();
         prop_assert_eq!(imported.profile.tree.total(Metric::WallTime).sum, union(&events) * 1000);
     }
+}
+
+/// With a search through all calls around each one, this would take a minute.
+#[test]
+fn calls_within_very_many_others_are_no_burden() {
+    let call = |ts: u64, dur: u64| ("cudaLaunchKernel", "cuda_runtime", ts, dur);
+    let around = (0..16_000).map(|n| call(n, 500_000 - 2 * n));
+    let events: Vec<_> = around.chain((0..100_000).map(|n| call(20_000 + 2 * n, 1))).collect();
+    let imported = read(document(&events).as_bytes(), "x").unwrap();
+    let total = imported.profile.tree.total(Metric::LaunchTime);
+    assert_eq!((total.count, total.sum), (1, 500_000_000));
+}
+
+#[test]
+fn time_of_what_is_too_deep_stays_around_it() {
+    let events: Vec<_> = (0..17_000).map(|n| ("f", "cpu_op", n, 100_000 - 2 * n)).collect();
+    let profile = read(document(&events).as_bytes(), "x").unwrap().profile;
+    assert_eq!(profile.tree.total(Metric::WallTime).sum, union(&events) * 1000);
+    let too_deep = profile.ledger.stage(Stage::Decode).gaps.count("too-deep");
+    assert_eq!(too_deep, 17_000 - 16 * 1024);
 }
 
 #[test]
