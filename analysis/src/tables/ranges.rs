@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
+use deepctx_profile::step_times::Histogram;
 use deepctx_profile::tree::NodeId;
 use serde::Serialize;
 
@@ -37,6 +38,13 @@ pub struct Range {
     pub min_ns: u64,
     /// The longest.
     pub max_ns: u64,
+    /// Of training steps: half of them took no longer, within a thirty-second of it. `None` if single times are not
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
+    /// The same of 95 in a hundred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p95_ns: Option<u64>,
 }
 
 impl Ranges {
@@ -54,13 +62,26 @@ impl Ranges {
 fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
     let profile = subset.profile();
     // One line of a program may lead there by several call paths.
-    let mut cells: BTreeMap<(String, String), Cell> = BTreeMap::new();
+    let mut cells: BTreeMap<(String, String), (Cell, Histogram)> = BTreeMap::new();
     for (node, cell) in profile.tree.cells(metric) {
-        cells.entry(name_and_place(profile, node)).or_insert(Cell::EMPTY).merge(cell);
+        let (sum, times) = cells.entry(name_and_place(profile, node)).or_default();
+        sum.merge(cell);
+        if metric == Metric::StepTime
+            && let Some(of_node) = profile.step_times.of(node)
+        {
+            times.merge(of_node);
+        }
     }
     let mut cells: Vec<_> = cells.into_iter().collect();
-    cells.sort_rows_by_key(|(_, cell)| Reverse(cell.sum));
-    let row = |((name, entered_at), cell): ((String, String), Cell)| Range {
+    cells.sort_rows_by_key(|(_, (cell, _))| Reverse(cell.sum));
+    let rows =
+        cells.into_iter().map(|((name, entered_at), (cell, times))| row(name, entered_at, &cell, &times));
+    Table::cut(rows.collect(), subset.selection().rows)
+}
+
+fn row(name: String, entered_at: String, cell: &Cell, times: &Histogram) -> Range {
+    let percentile = |percent| times.percentile(percent, cell).map(|bounds| bounds.middle().0);
+    Range {
         name,
         entered_at,
         count: cell.count,
@@ -69,8 +90,9 @@ fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
         deviation_ns: cell.deviation().unwrap_or(0.0),
         min_ns: cell.min,
         max_ns: cell.max,
-    };
-    Table::cut(cells.into_iter().map(row).collect(), subset.selection().rows)
+        p50_ns: percentile(50),
+        p95_ns: percentile(95),
+    }
 }
 
 fn name_and_place(profile: &Profile, node: NodeId) -> (String, String) {
@@ -92,6 +114,7 @@ fn name_and_place(profile: &Profile, node: NodeId) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::text;
+    use deepctx_profile::units::Nanos;
 
     use super::*;
     use crate::Selection;
@@ -117,5 +140,24 @@ mod tests {
             .collect();
         assert_eq!(rows, [("SGD.step", "t.py:main:9", 3, 12.0, 14), ("epoch", "t.py:main:8", 1, 1.0, 1)]);
         assert_eq!(Ranges::training_steps(&subset).rows[0].total_ns, 40);
+    }
+
+    #[test]
+    fn steps_of_all_call_paths_have_common_percentiles() {
+        let mut profile =
+            text::parse("P a-1 / y t.py:main:9 / r step 1\nP a-1 / n x / y t.py:main:9 / r step 1").unwrap();
+        let nodes: Vec<_> = profile.tree.cells(Metric::CpuTime).map(|(node, _)| node).collect();
+        for (node, times) in nodes.iter().zip([[10, 12, 30], [11, 13, 31]]) {
+            times.iter().for_each(|time| profile.add_step(*node, Nanos(*time)));
+        }
+        let percentiles = |profile: &Profile| {
+            let steps = Ranges::training_steps(&Subset::new(profile, &Selection::of(Metric::CpuTime)));
+            let of_row = |row: &Range| (row.count, row.p50_ns, row.p95_ns);
+            steps.rows.iter().map(of_row).collect::<Vec<_>>()
+        };
+        assert_eq!(percentiles(&profile), [(6, Some(12), Some(31))]);
+        // A step of which only the figures are known: no percentile is made up.
+        profile.tree.add(nodes[0], Metric::StepTime, 10);
+        assert_eq!(percentiles(&profile), [(7, None, None)]);
     }
 }

@@ -17,6 +17,7 @@ use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason, Stage};
 use crate::metric::Metric;
 use crate::owner::Owner;
+use crate::step_times::StepTimes;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
 
@@ -36,6 +37,7 @@ reasons! {
     pub(crate) const LANES_FULL = "lanes-full", "values of further threads are not in the timeline";
     pub(crate) const TIME_TOO_FAR = "time-too-far", "values with an impossible time are not in the timeline";
     const SHAPES_FULL = "shapes-full", "launches in further contexts have no grid and block sizes";
+    pub(crate) const STEP_PLACES_FULL = "step-places-full", "training steps at further places have no percentiles";
 }
 
 /// Everything that one capture recorded.
@@ -53,6 +55,8 @@ pub struct Profile {
     pub tree: Tree,
     /// Values by time.
     pub timeline: Timeline,
+    /// How often training steps took how long, beside the figures in the tree.
+    pub step_times: StepTimes,
     /// Device work, beside the figures in the tree.
     pub gpu: Gpu,
     /// Memory of tensors, beside the figures in the tree.
@@ -152,6 +156,7 @@ impl Profile {
             frames: Frames::new(limits.frames),
             tree: Tree::new(limits.nodes),
             timeline: Timeline::default(),
+            step_times: StepTimes::default(),
             gpu: Gpu::default(),
             memory: Vec::new(),
             ledger: Ledger::default(),
@@ -189,6 +194,12 @@ impl Profile {
         node
     }
 
+    /// Adds a training step that ended at a place.
+    pub fn add_step(&mut self, place: NodeId, took: Nanos) {
+        self.tree.add(place, Metric::StepTime, took.0);
+        self.step_times.add(place, took);
+    }
+
     /// Adds all of another profile: equal contexts are merged, and both captures begin at the same time. The other's
     /// `meta` is ignored.
     pub fn merge(&mut self, other: &Profile) {
@@ -205,6 +216,10 @@ impl Profile {
             tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame))
         });
         let tree = &mut self.tree;
+        self.step_times.merge(&other.step_times, |node| {
+            Some(tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame)))
+        });
+        let tree = &mut self.tree;
         self.gpu
             .merge(&other.gpu, |node| tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame)));
         self.memory.extend(other.memory.iter().cloned());
@@ -219,12 +234,13 @@ impl Profile {
     }
 
     /// Memory of its tables. Device data is small, and not included.
-    pub fn memory(&self) -> [MemoryUse; 4] {
+    pub fn memory(&self) -> [MemoryUse; 5] {
         [
             MemoryUse::new("calling contexts", self.tree.bytes()),
             MemoryUse::new("frames", self.frames.bytes()),
             MemoryUse::new("names", self.strings.bytes()),
             MemoryUse::new("timeline", self.timeline.bytes()),
+            MemoryUse::new("times of training steps", self.step_times.bytes()),
         ]
     }
 
@@ -242,6 +258,7 @@ impl Profile {
             (LANES_FULL, no_lane),
             (TIME_TOO_FAR, too_far),
             (SHAPES_FULL, self.gpu.shapes_refused()),
+            (STEP_PLACES_FULL, self.step_times.refused()),
         ];
         full.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.into(), n))
     }
@@ -283,6 +300,23 @@ mod tests {
         assert_eq!(a.executables, [executable("/l/x.so"), executable("/l/y.so")]);
         assert_eq!((a.ledger.received(), a.ledger.lost()), (3, 1));
         assert_eq!(a.ledger.check(CheckTime::Running), Ok(()));
+    }
+
+    #[test]
+    fn merging_joins_the_times_of_steps_at_equal_places() {
+        let (mut a, mut b) = (profile("P a-1 / r step 1"), profile("P b-2 / r step 1\nP a-1 / r step 1"));
+        let node = NodeId::from_number;
+        a.add_step(node(2), Nanos(10));
+        b.add_step(node(2), Nanos(30));
+        b.add_step(node(4), Nanos(20));
+        a.merge(&b);
+        let median = |place| {
+            let cell = a.tree.exclusive(place, Metric::StepTime);
+            a.step_times.of(place)?.percentile(50, &cell)
+        };
+        let medians = [2, 4].map(|number| median(node(number)).map(|bounds| bounds.least.0));
+        assert_eq!(medians, [Some(10), Some(30)]);
+        assert_eq!(a.step_times.of(node(2)).map(|of| of.count()), Some(2));
     }
 
     #[test]

@@ -22,7 +22,8 @@ use crate::device::activity::{ACTIVITIES, Activities, Activity};
 use crate::device::memory::Pool;
 use crate::intern::FrameId;
 use crate::ledger::{Ledger, Stage};
-use crate::profile::{KeptWindow, LANES_FULL, Limits, Meta, Profile, TIME_TOO_FAR};
+use crate::profile::{KeptWindow, LANES_FULL, Limits, Meta, Profile, STEP_PLACES_FULL, TIME_TOO_FAR};
+use crate::step_times::StepTimes;
 use crate::tree::{MetricCells, NodeId};
 use crate::units::Nanos;
 
@@ -53,6 +54,7 @@ pub struct RecentPart {
 struct Slice {
     begin: SliceStart,
     cells: Vec<MetricCells>,
+    steps: StepTimes,
 }
 
 /// The profile when a slice began.
@@ -75,6 +77,7 @@ impl RecentPart {
     /// Starts to keep the last `keep` of a profile, without earlier figures.
     pub fn start(profile: &mut Profile, keep: Nanos, at: Nanos) -> Self {
         profile.tree.keep_recent();
+        profile.step_times.keep_recent();
         profile.timeline.keep_recent();
         let open = SliceStart::of(profile, at);
         RecentPart { keep, cells_max: CELLS_MAX, slices: VecDeque::new(), open, cut: 0 }
@@ -84,7 +87,8 @@ impl RecentPart {
     /// cells.
     pub fn next_slice(&mut self, profile: &mut Profile, now: Nanos) {
         let begin = std::mem::replace(&mut self.open, SliceStart::of(profile, now));
-        self.slices.push_back(Slice { begin, cells: profile.tree.take_recent() });
+        let (cells, steps) = (profile.tree.take_recent(), profile.step_times.take_recent());
+        self.slices.push_back(Slice { begin, cells, steps });
         let needed = now.saturating_sub(self.keep);
         while self.second_begins().is_some_and(|at| at <= needed) {
             self.slices.pop_front();
@@ -105,9 +109,11 @@ impl RecentPart {
         self.open.at
     }
 
-    /// Cells of the completed slices.
+    /// Cells of the completed slices. A bucket of step times, which is smaller, counts as one.
     pub fn cells(&self) -> usize {
-        self.slices.iter().flat_map(|slice| &slice.cells).map(|(_, cells)| cells.len()).sum()
+        let buckets: usize = self.slices.iter().map(|slice| slice.steps.buckets()).sum();
+        let cells = self.slices.iter().flat_map(|slice| &slice.cells).map(|(_, cells)| cells.len());
+        cells.sum::<usize>() + buckets
     }
 
     /// The profile of the window, including the open slice so far. `profile` is the growing one.
@@ -138,6 +144,11 @@ impl RecentPart {
             let node = copy.node(node);
             copy.to.tree.add_cell(node, metric, cell);
         }
+        let mut steps = StepTimes::default();
+        for part in self.slices.iter().map(|slice| &slice.steps).chain(profile.step_times.recent()) {
+            steps.merge(part, |node| Some(copy.node(node)));
+        }
+        copy.to.step_times = steps;
         copy.to.timeline = profile.timeline.recent_since(start, |node| copy.node(node));
         copy.devices(start, activities(profile) - begin.activities);
         let mut window = copy.to;
@@ -173,11 +184,12 @@ fn activities(profile: &Profile) -> u64 {
     activities.left_out().saturating_add(activities.iter().len() as u64)
 }
 
-/// The ledger, plus what the tables of contexts refused; the window's timeline counts its own refusals.
+/// The ledger, plus what the tables of contexts refused; the window's timeline and step times count their own refusals.
 fn ledger(profile: &Profile) -> Ledger {
+    let of_window = [LANES_FULL.key, TIME_TOO_FAR.key, STEP_PLACES_FULL.key];
     let mut ledger = profile.ledger.clone();
     for (reason, n) in profile.refusals() {
-        if ![LANES_FULL.key, TIME_TOO_FAR.key].contains(&reason.key.as_ref()) {
+        if !of_window.contains(&reason.key.as_ref()) {
             ledger.gap(Stage::Attribute, reason, n);
         }
     }
@@ -330,6 +342,28 @@ mod tests {
         let gaps = &window.ledger.stage(Stage::Store).gaps;
         assert_eq!((recent.begins(), gaps.count("window-cut")), (seconds(8), 8));
         assert_eq!(window.ledger.received(), 2);
+    }
+
+    #[test]
+    fn percentiles_of_steps_are_those_of_the_window() {
+        let mut growing = profile("P a-1 / r step 1");
+        let place = NodeId::from_number(2);
+        growing.add_step(place, Nanos(1000));
+        let mut recent = RecentPart::start(&mut growing, seconds(2), Nanos(0));
+        for second in 1..=9 {
+            growing.add_step(place, Nanos(20 - second));
+            recent.next_slice(&mut growing, seconds(second));
+        }
+        growing.add_step(place, Nanos(5));
+        let window = recent.window(&growing, seconds(9), "signal");
+        let (node, times) = window.step_times.iter().next().unwrap();
+        let cell = window.tree.exclusive(node, Metric::StepTime);
+        let percentile = |percent| times.percentile(percent, &cell).map(|bounds| bounds.least);
+        // Those of the eighth and ninth second, and of the open slice.
+        assert_eq!([0, 50, 100].map(percentile), [5, 11, 12].map(|time| Some(Nanos(time))));
+        let latest: Vec<Nanos> = window.step_times.latest(node).collect();
+        assert_eq!(latest, [12, 11, 5].map(Nanos));
+        assert_eq!(growing.step_times.of(place).map(|times| times.count()), Some(11));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Conclusions {
     pub phases: Vec<PhaseRow>,
     /// Length of training steps; `None` if the profile has none.
     pub steps: Option<StepFigures>,
+    /// Times of the latest of these steps, the last one last; empty if single times are not known.
+    pub latest_steps: Vec<Nanos>,
 }
 
 /// Possible gain of acting on a finding.
@@ -100,4 +102,8 @@ pub struct StepFigures {
     pub least: Nanos,
     /// The longest.
     pub most: Nanos,
+    /// Half of them took no longer, within a thirty-second of it; `None` if single times are not known.
+    pub median: Option<Nanos>,
+    /// The same of 95 in a hundred.
+    pub p95: Option<Nanos>,
 }

@@ -11,6 +11,7 @@ use crate::device::gpu::Gpu;
 use crate::frame::Frame;
 use crate::metric::Metric;
 use crate::profile::{Limits, Meta, Profile};
+use crate::step_times::StepTimes;
 use crate::tree::{NodeId, Tree};
 use crate::view::request::Pattern;
 
@@ -90,12 +91,17 @@ pub fn only_contexts(profile: &Profile, passes: impl Fn(NodeId) -> bool) -> Prof
         gpu.add_shape(node, shape);
     }
     gpu.activities.leave_out(profile.gpu.activities.left_out());
+    let mut step_times = StepTimes::default();
+    step_times.merge(&profile.step_times, |node| {
+        passes(node).then(|| place(&profile.tree, &mut tree, &mut places, node))
+    });
     Profile {
         meta: profile.meta.clone(),
         executables: profile.executables.clone(),
         strings: profile.strings.clone(),
         frames: profile.frames.clone(),
         tree,
+        step_times,
         gpu,
         ledger: profile.ledger.clone(),
         ..Profile::new(Meta::default(), Limits::default())
@@ -125,8 +131,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::step_times::Bounds;
     use crate::testing::{grow, profile, stacks};
     use crate::text;
+    use crate::units::Nanos;
     use crate::view::{Request, Resolution, Selection, View, Viewer};
 
     #[test]
@@ -171,6 +179,20 @@ mod tests {
     fn a_filtered_profile_keeps_matching_contexts_with_their_callers() {
         let left = only(&profile("n a / n b / n c 3\nn a / n d 4\nn e 5"), &Pattern::new("b").unwrap());
         assert_eq!(text::tree(&left), "all\n  a\n    b\n      c  cpu-time=3\n");
+    }
+
+    #[test]
+    fn a_filtered_profile_keeps_the_times_of_its_steps() {
+        let mut whole = profile("P a-1 / r step 1\nP b-2 / r step 1");
+        whole.add_step(NodeId::from_number(2), Nanos(10));
+        whole.add_step(NodeId::from_number(4), Nanos(20));
+        let left = only(&whole, &Pattern::new("b-2").unwrap());
+        let medians: Vec<_> = left
+            .step_times
+            .iter()
+            .map(|(node, times)| times.percentile(50, &left.tree.exclusive(node, Metric::StepTime)))
+            .collect();
+        assert_eq!(medians, [Some(Bounds { least: Nanos(20), most: Nanos(20) })]);
     }
 
     proptest! {

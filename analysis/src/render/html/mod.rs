@@ -119,21 +119,23 @@ fn phases(report: &Report) -> Tab {
 }
 
 fn ranges(ranges: &Ranges, id: &str, title: &str) -> Tab {
-    let columns = [
-        Column::number("Times"),
-        Column::number("Mean"),
-        Column::number("Deviation"),
-        Column::number("Least"),
-        Column::number("Most"),
-        Column::number("Total"),
-        Column::code("Name"),
-        Column::place("Entered at"),
-    ];
+    let mut columns = vec![Column::number("Times"), Column::number("Mean"), Column::number("Deviation")];
+    // Those of ranges are not known, nor are those of steps in older profiles.
+    let has_percentiles = ranges.rows.iter().any(|row| row.p50_ns.is_some());
+    if has_percentiles {
+        columns.extend(["Median", "95 %"].map(Column::number));
+    }
+    columns.extend(["Least", "Most", "Total"].map(Column::number));
+    columns.extend([Column::code("Name"), Column::place("Entered at")]);
     let row = |row: &crate::tables::ranges::Range| {
-        let times = [row.mean_ns as u64, row.deviation_ns as u64, row.min_ns, row.max_ns, row.total_ns];
-        let times = times.into_iter().map(|ns| Nanos(ns).to_string());
-        let texts = [row.name.clone(), row.entered_at.clone()];
-        std::iter::once(row.count.to_string()).chain(times).chain(texts).collect()
+        let time = |ns: u64| Nanos(ns).to_string();
+        let mut cells = vec![row.count.to_string(), time(row.mean_ns as u64), time(row.deviation_ns as u64)];
+        if has_percentiles {
+            cells.extend([row.p50_ns, row.p95_ns].map(|ns| ns.map_or_else(String::new, time)));
+        }
+        cells.extend([row.min_ns, row.max_ns, row.total_ns].map(time));
+        cells.extend([row.name.clone(), row.entered_at.clone()]);
+        cells
     };
     tab(id, title, &columns, ranges.left_out, ranges.rows.iter().map(row).collect())
 }
@@ -306,5 +308,19 @@ mod tests {
         };
         check(&crate::tables::instructions::tests::sampled(), "instructions", 1);
         check(&crate::tables::memory::tests::profile(), "memory", 2);
+    }
+
+    #[test]
+    fn percentiles_of_steps_have_columns_where_they_are_known() {
+        let mut profile = deepctx_profile::text::parse("P a-1 / y t.py:main:9 / r step 1").unwrap();
+        let (node, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+        profile.tree.add(node, Metric::RangeTime, 7);
+        profile.add_step(node, Nanos(10));
+        let report = Report::compute(&Subset::new(&profile, &Selection::of(Metric::CpuTime)), Nanos(0));
+        let tabs = tabs(&report);
+        let tab = |id: &str| tabs.iter().find(|tab| tab.id == id).unwrap();
+        assert_eq!(tab("steps").rows[0][..5], ["1", "10 ns", "0 ns", "10 ns", "10 ns"]);
+        assert_eq!((tab("steps").rows[0].len(), tab("steps").columns.len()), (10, 10));
+        assert_eq!((tab("ranges").rows[0].len(), tab("ranges").columns.len()), (8, 8));
     }
 }

@@ -154,17 +154,27 @@ fn fitting(texts: impl Iterator<Item = String>) -> String {
     line
 }
 
-/// The longest of them in total; `of` says which time it is.
+/// The longest of them in total; `of` says which time it is. Names are cut so far that all figures fit.
 fn durations(ranges: &Ranges, of: &str) -> String {
     ranges.rows.first().map_or_else(String::new, |row| {
         let [mean, most] = [row.mean_ns as u64, row.max_ns].map(Nanos);
+        let percentiles = row
+            .p50_ns
+            .zip(row.p95_ns)
+            .map_or_else(String::new, |(p50, p95)| format!(", p50 {}, p95 {}", Nanos(p50), Nanos(p95)));
+        let figures = format!(": {}, {of}mean {mean}{percentiles}, longest {most}", row.count);
+        let room = (WIDTH - TITLE).saturating_sub(figures.chars().count());
         let name = without_middle(&row.name, 40);
         // A trace has no line for the training steps that its tool marked.
         let at = match row.entered_at.as_str() {
             "" => String::new(),
-            at => format!(", at {}", without_start(at, 40)),
+            at => {
+                let beside = room.saturating_sub(name.chars().count() + ", at ".len());
+                format!(", at {}", without_start(at, beside.max(room / 2).clamp(1, 40)))
+            }
         };
-        format!("{name}: {}, {of}mean {mean}, longest {most}{at}", row.count)
+        let name = without_middle(&name, room.saturating_sub(at.chars().count()).max(1));
+        format!("{name}{figures}{at}")
     })
 }
 

@@ -126,6 +126,44 @@ fn phases_and_training_steps_stand_together() {
 }
 
 #[test]
+fn training_steps_have_percentiles_where_they_are_known() {
+    let mut profile = profile("P python3-7 / y /a/train.py:main:12 / r step 100000000");
+    let (place, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+    for took in [10_000_000, 10_000_000, 10_000_000, 20_000_000] {
+        profile.add_step(place, Nanos(took));
+    }
+    let mut out = Vec::new();
+    write_all(&report(&profile, 10), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let words = |from: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(from)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(words("steps")[..6], ["steps", "mean", "deviation", "p50", "p95", "least"]);
+    // The middle of what is left of a bucket: from the shortest step to its end, from its begin to the longest step.
+    assert_eq!(words("4 ")[5..9], ["10.2", "ms", "20.0", "ms"]);
+    let mut out = Vec::new();
+    write(&report(&profile, 10), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("step: 4, mean 12.5 ms, p50 10.2 ms, p95 20.0 ms, longest 20.0 ms"), "{text}");
+}
+
+#[test]
+fn figures_of_steps_stay_beside_long_names() {
+    let (name, function) = ("Optimizer.step#".repeat(9), "function_".repeat(9));
+    let mut profile = profile(&format!("P python3-7 / y /a/train.py:{function}:12 / r {name} 100000000"));
+    let (place, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+    (0..12_345).for_each(|_| profile.add_step(place, Nanos(81_400_000)));
+    let mut out = Vec::new();
+    write(&report(&profile, 10), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Steps ")).unwrap();
+    let figures = ": 12345, mean 81.4 ms, p50 81.4 ms, p95 81.4 ms, longest 81.4 ms, at …";
+    assert!(line.contains(figures) && line.ends_with("function_:12"), "{line}");
+    assert!(line.chars().count() <= 118, "{line}");
+}
+
+#[test]
 fn an_empty_profile_says_so() {
     check(
         &profile(""),

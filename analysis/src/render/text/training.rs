@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
+use super::figures::none;
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
 use crate::tables::compilation::Compilations;
 use crate::tables::compiled::CompiledCode;
@@ -48,15 +49,26 @@ fn durations(ranges: &Ranges, title: &str, unit: &str, out: &mut dyn Write) -> i
     if ranges.is_empty() {
         return Ok(());
     }
+    let has_percentiles = ranges.rows.iter().any(|row| row.p50_ns.is_some());
+    let titles = if has_percentiles { "         p50         p95" } else { "" };
     writeln!(out, "\n{title}")?;
-    writeln!(out, "  {unit:>8}      mean   deviation       least        most  name and where it is entered")?;
+    writeln!(
+        out,
+        "  {unit:>8}      mean   deviation{titles}       least        most  name and where it is entered"
+    )?;
     for row in &ranges.rows {
         let [mean, deviation] = [row.mean_ns, row.deviation_ns].map(|ns| Nanos(ns as u64).to_string());
         let [least, most] = [row.min_ns, row.max_ns].map(|ns| Nanos(ns).to_string());
         let name = without_middle(&row.name, NAME_WIDTH);
         let place = without_start(&row.entered_at, PLACE_WIDTH);
         let count = row.count;
-        writeln!(out, "  {count:>8} {mean:>9}   {deviation:>9}   {least:>9}   {most:>9}  {name}  {place}")?;
+        write!(out, "  {count:>8} {mean:>9}   {deviation:>9}")?;
+        if has_percentiles {
+            let [p50, p95] =
+                [row.p50_ns, row.p95_ns].map(|ns| ns.map_or_else(none, |ns| Nanos(ns).to_string()));
+            write!(out, "   {p50:>9}   {p95:>9}")?;
+        }
+        writeln!(out, "   {least:>9}   {most:>9}  {name}  {place}")?;
     }
     match ranges.left_out {
         0 => Ok(()),

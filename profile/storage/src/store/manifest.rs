@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::container::{Container, MANIFEST};
+use super::step_times::StoredPlace;
 use crate::error::{NotAProfile, OpenError};
 use crate::folder::Folder;
 use crate::version::FormatVersion;
@@ -44,6 +45,9 @@ pub(super) struct Manifest {
     /// Tensor memory, by process and device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) memory: Vec<Pool>,
+    /// How often training steps took how long, by place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) step_times: Vec<StoredPlace>,
     /// Activities in no segment.
     #[serde(default)]
     pub(super) activities_left_out: u64,
@@ -106,6 +110,7 @@ impl Manifest {
             gpu: Vec::new(),
             device_uses: Vec::new(),
             memory: Vec::new(),
+            step_times: Vec::new(),
             activities_left_out: 0,
             segments,
         }

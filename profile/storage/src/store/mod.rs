@@ -40,9 +40,10 @@
 //! (grows with additions that old readers may ignore), `complete` (false until the capture ended well), `end_ns`
 //! (time of the last flush since the capture began), `gpu` (what is known of each process that used a device),
 //! `device_uses` (how long each device of another tool's trace was at work), `memory` (what tensors took, by process
-//! and device), `activities_left_out` (how many no segment has), `meta` (see
-//! [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each with `table`, `file`, `rows`, `bytes` and `crc32`
-//! (of the file).
+//! and device), `step_times` (how often training steps took how long, by place: `node`, `buckets`, each the shortest
+//! time in nanoseconds and the number of steps, and `latest`, the times of the latest steps), `activities_left_out`
+//! (how many no segment has), `meta` (see [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each with `table`,
+//! `file`, `rows`, `bytes` and `crc32` (of the file).
 //!
 //! # One file
 //!
@@ -65,10 +66,12 @@ mod reason;
 #[cfg(feature = "import")]
 mod recording;
 mod schema;
+mod step_times;
 mod table;
 mod trace;
 mod unmerged;
 mod write;
+mod written_values;
 
 pub use container::{FoundProfile, is_packed};
 pub use error::{EncodeError, StoreError};

@@ -18,8 +18,10 @@ use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
 use super::schema::{self, LedgerRow, Window};
+use super::step_times::{StoredPlace, stored};
 use super::table::{BATCH_ROWS, encode};
 use super::unmerged::Unmerged;
+use super::written_values::WrittenValues;
 use crate::folder::Folder;
 use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::device::gpu::DeviceUse;
@@ -53,7 +55,7 @@ struct StoredExtent {
     executables: usize,
     ledger: Vec<LedgerRow>,
     /// By metric, by index of the cell in the tree.
-    values: Vec<Vec<Totals>>,
+    values: Vec<WrittenValues>,
     lanes: WrittenLanes,
     devices: WrittenDevices,
 }
@@ -61,7 +63,11 @@ struct StoredExtent {
 impl StoredExtent {
     /// Nothing written yet; the root is never listed.
     fn new() -> Self {
-        StoredExtent { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..StoredExtent::default() }
+        StoredExtent {
+            nodes: 1,
+            values: vec![WrittenValues::default(); Metric::COUNT],
+            ..StoredExtent::default()
+        }
     }
 
     /// New data since `from_ns`.
@@ -86,6 +92,7 @@ impl StoredExtent {
             processes: profile.gpu.processes.clone(),
             device_uses: profile.gpu.uses.clone(),
             pools: profile.memory.clone(),
+            step_times: stored(&profile.step_times),
             flushes: self.flushes,
         };
         delta.add(Table::Frames, self.new_frames(profile))?;
@@ -133,29 +140,19 @@ impl StoredExtent {
         })
     }
 
-    fn changes(&self, profile: &Profile, window: Window) -> (Vec<Batch>, Vec<(Metric, usize, Totals)>) {
+    fn changes(&self, profile: &Profile, window: Window) -> (Vec<Batch>, Vec<(Metric, usize, Cell)>) {
         let (mut batches, mut totals) = (vec![Batch::new(Table::Values)], Vec::new());
         for &metric in Metric::ALL {
             let written = &self.values[metric.index()];
             for (node, place, cell) in profile.tree.placed_cells(metric) {
-                let before = written.get(place).copied().unwrap_or_default();
-                if cell.count == before.count {
-                    continue;
-                }
+                let Some(new) = written.news(place, cell) else { continue };
                 if totals.len() % BATCH_ROWS == BATCH_ROWS - 1 {
                     batches.push(Batch::new(Table::Values));
                 }
-                let new = Cell {
-                    count: cell.count.saturating_sub(before.count),
-                    sum: cell.sum.saturating_sub(before.sum),
-                    sum_squares: cell.sum_squares.saturating_sub(before.sum_squares),
-                    ..*cell
-                };
                 if let Some(batch) = batches.last_mut() {
                     schema::push_value(batch, window, node.number(), metric.name(), &new);
                 }
-                let Cell { count, sum, sum_squares, .. } = *cell;
-                totals.push((metric, place, Totals { count, sum, sum_squares }));
+                totals.push((metric, place, *cell));
             }
         }
         (batches, totals)
@@ -174,6 +171,7 @@ pub(super) fn in_memory(
     manifest.gpu = delta.processes;
     manifest.device_uses = delta.device_uses;
     manifest.memory = delta.pools;
+    manifest.step_times = delta.step_times;
     manifest.activities_left_out = delta.devices.left_out;
     let mut files = Vec::new();
     for (table, rows, bytes) in delta.segments {
@@ -182,13 +180,6 @@ pub(super) fn in_memory(
         manifest.segments.push(segment);
     }
     Ok((manifest.to_bytes()?, files))
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    count: u64,
-    sum: u64,
-    sum_squares: u128,
 }
 
 /// Content of a flush: encoded rows that no longer need the profile.
@@ -201,12 +192,13 @@ pub struct Delta {
     nodes: usize,
     executables: usize,
     ledger: Vec<LedgerRow>,
-    values: Vec<(Metric, usize, Totals)>,
+    values: Vec<(Metric, usize, Cell)>,
     lanes: WrittenLanes,
     devices: WrittenDevices,
     processes: Vec<GpuProcess>,
     device_uses: Vec<DeviceUse>,
     pools: Vec<Pool>,
+    step_times: Vec<StoredPlace>,
     flushes: u64,
 }
 
@@ -247,7 +239,7 @@ impl Writer {
 
     /// Memory of the state that is on disk.
     pub fn held_bytes(&self) -> usize {
-        let values = self.written.values.iter().map(|values| values.capacity() * size_of::<Totals>());
+        let values = self.written.values.iter().map(WrittenValues::bytes);
         values.sum::<usize>() + self.written.lanes.held_bytes()
     }
 
@@ -296,6 +288,7 @@ impl Writer {
         manifest.gpu = delta.processes;
         manifest.device_uses = delta.device_uses;
         manifest.memory = delta.pools;
+        manifest.step_times = delta.step_times;
         manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
         let mut put_all = || {
@@ -324,12 +317,8 @@ impl Writer {
         self.written.ledger = delta.ledger;
         self.written.lanes = delta.lanes;
         self.written.devices = delta.devices;
-        for (metric, place, totals) in delta.values {
-            let written = &mut self.written.values[metric.index()];
-            if place >= written.len() {
-                written.resize(place + 1, Totals::default());
-            }
-            written[place] = totals;
+        for (metric, place, cell) in delta.values {
+            self.written.values[metric.index()].set(place, &cell);
         }
         // The manifest lists the segments by now, so they stay, even if it may not be durable.
         sync(&self.folder)
