@@ -16,19 +16,21 @@ use deepctx_profile::view::conclusions::{
 };
 
 use crate::findings::{self, Check, Finding, Findings, Location, Settings};
-use crate::tables::phases::{Phases, step_cell};
+use crate::tables::phases::{Phases, step_place};
 
 /// Draws conclusions from a profile `elapsed` after its capture began, zero when unknown, by the rules of `settings`.
 ///
 /// It walks all contexts a few times; docs/view.md has the cost.
 pub fn conclude(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Conclusions {
-    let found = Findings::of_profile(profile, elapsed, settings);
+    let (found, phases) = Findings::with_phases(profile, elapsed, settings);
+    let (steps, latest_steps) = steps(profile).unzip();
     Conclusions {
         at: elapsed,
         rules: coverage(profile, &found),
         findings: found.findings.into_iter().map(|finding| row(profile, finding)).collect(),
-        phases: training_phases(profile),
-        steps: steps(profile),
+        phases: training_phases(profile, &phases),
+        steps,
+        latest_steps: latest_steps.unwrap_or_default(),
     }
 }
 
@@ -89,8 +91,8 @@ fn coverage(profile: &Profile, found: &Findings) -> RuleCoverage {
 
 /// Phases by CPU time, in the order of a training step. Only programs with a forward and a backward pass have phases: a
 /// web server may have a function called `validate`.
-fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
-    let rows: Vec<PhaseRow> = Phases::of_profile(profile)
+fn training_phases(profile: &Profile, phases: &[Phase]) -> Vec<PhaseRow> {
+    let rows: Vec<PhaseRow> = Phases::of_contexts(profile, phases)
         .rows
         .iter()
         .filter_map(|row| {
@@ -104,12 +106,22 @@ fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
     if has(Phase::Forward) && has(Phase::Backward) { rows } else { Vec::new() }
 }
 
-/// How long training steps took.
-fn steps(profile: &Profile) -> Option<StepFigures> {
-    let cell = step_cell(profile)?;
+/// How long training steps took, and times of the latest.
+fn steps(profile: &Profile) -> Option<(StepFigures, Vec<Nanos>)> {
+    let (place, cell) = step_place(profile)?;
     let Cell { count, min, max, .. } = *cell;
     let mean = Nanos(cell.mean().unwrap_or(0.0) as u64);
-    Some(StepFigures { count, mean, least: Nanos(min), most: Nanos(max) })
+    let times = profile.step_times.of(place);
+    let percentile = |percent| Some(times?.percentile(percent, cell)?.middle());
+    let figures = StepFigures {
+        count,
+        mean,
+        least: Nanos(min),
+        most: Nanos(max),
+        median: percentile(50),
+        p95: percentile(95),
+    };
+    Some((figures, profile.step_times.latest(place).collect()))
 }
 
 #[cfg(test)]
@@ -186,10 +198,23 @@ mod tests {
         let mut profile = text::parse("P a-1 / r D.step 1\nP a-1 / r G.step 1").unwrap();
         assert_eq!(conclude(&profile, Nanos(1), &Settings::default()).steps, None);
         let nodes: Vec<_> = profile.tree.cells(Metric::CpuTime).map(|(node, _)| node).collect();
-        for (node, times) in nodes.into_iter().zip([&[20, 40][..], &[10]]) {
-            times.iter().for_each(|time| profile.tree.add(node, Metric::StepTime, *time));
+        for (node, times) in nodes.iter().zip([&[20, 40][..], &[10]]) {
+            times.iter().for_each(|time| profile.add_step(*node, Nanos(*time)));
         }
-        let expect = StepFigures { count: 2, mean: Nanos(30), least: Nanos(20), most: Nanos(40) };
+        let expect = StepFigures {
+            count: 2,
+            mean: Nanos(30),
+            least: Nanos(20),
+            most: Nanos(40),
+            median: Some(Nanos(20)),
+            // The longest is within a bucket from 40 to 41.
+            p95: Some(Nanos(40)),
+        };
+        let found = conclude(&profile, Nanos(1), &Settings::default());
+        assert_eq!((found.steps, &found.latest_steps[..]), (Some(expect), &[Nanos(20), Nanos(40)][..]));
+        // A step of which only the figures are known.
+        profile.tree.add(nodes[0], Metric::StepTime, 30);
+        let expect = StepFigures { count: 3, median: None, p95: None, ..expect };
         assert_eq!(conclude(&profile, Nanos(1), &Settings::default()).steps, Some(expect));
     }
 }

@@ -75,6 +75,19 @@ fn a_gap_takes_any_number_of_frames() {
 }
 
 #[test]
+fn a_step_that_no_frame_is_matches_no_stack() {
+    let stacks = "P a-1 / n f 1\nP a-1 / n f / i eval 2";
+    let check = |query, expect| assert_eq!(matched(stacks, query), expect, "{query}");
+    check("f ** missing", "");
+    check("missing ** f", "");
+    // It is there, but folded.
+    check("f eval", "");
+    check("! missing", "1 2");
+    check("! f ** missing", "1 2");
+    check("! f", "");
+}
+
+#[test]
 fn a_bad_query_is_refused_at_its_column() {
     let check = |query: &str, column: usize, message: &str| {
         let error = Query::parse(query).expect_err(query);

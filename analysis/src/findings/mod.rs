@@ -20,6 +20,7 @@ use deepctx_profile::order::SortRows as _;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -116,7 +117,14 @@ impl Findings {
 
     /// Runs the rules over a whole profile.
     pub fn of_profile(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Self {
-        Self::of(&Facts::of(profile, profile, elapsed), settings)
+        Self::with_phases(profile, elapsed, settings).0
+    }
+
+    /// The same, with the phase of every context, which the rules need as well.
+    pub(crate) fn with_phases(profile: &Profile, elapsed: Nanos, settings: &Settings) -> (Self, Vec<Phase>) {
+        let facts = Facts::of(profile, profile, elapsed);
+        let found = Self::of(&facts, settings);
+        (found, facts.into_phases())
     }
 
     fn of(facts: &Facts<'_>, settings: &Settings) -> Self {

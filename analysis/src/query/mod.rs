@@ -112,6 +112,12 @@ impl Query {
                 false => self.steps_of(|step| step.matches(&frame, &profile.strings)),
             })
             .collect();
+        let accepted = 1u32 << self.steps.len();
+        let matched = frames.iter().filter(|bits| **bits != FOLDED).fold(0u32, |all, bits| all | *bits);
+        // A step that no frame matches: no context takes all of them, and none need be walked.
+        if matched != accepted - 1 {
+            return Matches { states: Vec::new(), accepted, inverted: self.inverted };
+        }
         let mut states: Vec<u32> = Vec::with_capacity(profile.tree.len());
         states.push(1);
         // Callers precede callees.
@@ -123,7 +129,7 @@ impl Query {
                 _ => ((above & frame) << 1) | (above & self.gaps),
             });
         }
-        Matches { states, accepted: 1 << self.steps.len(), inverted: self.inverted }
+        Matches { states, accepted, inverted: self.inverted }
     }
 
     /// The part of a profile that matches: its contexts with values, and their callers. It has no timeline, which is by
@@ -165,7 +171,7 @@ impl std::str::FromStr for Query {
 /// The contexts of one profile that match a query.
 #[derive(Clone, Debug)]
 pub struct Matches {
-    /// By node: the steps that match the stack so far.
+    /// By node: the steps that match the stack so far. Empty if no stack can match all.
     states: Vec<u32>,
     /// The bit of all steps.
     accepted: u32,
@@ -177,5 +183,10 @@ impl Matches {
     pub fn has(&self, node: NodeId) -> bool {
         let state = self.states.get(node.index()).copied().unwrap_or(0);
         (state & self.accepted != 0) != self.inverted
+    }
+
+    /// Whether it is certain, without a look at any context, that none matches.
+    pub(crate) fn is_none(&self) -> bool {
+        self.states.is_empty() && !self.inverted
     }
 }

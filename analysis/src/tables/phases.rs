@@ -78,32 +78,34 @@ impl Phases {
 
     /// Sums up the phases of a whole profile.
     pub(crate) fn of_profile(profile: &Profile) -> Self {
-        let of_node = phases(profile);
+        Self::of_contexts(profile, &phases(profile))
+    }
+
+    /// The same, where the phase of every context is known.
+    pub(crate) fn of_contexts(profile: &Profile, of_node: &[Phase]) -> Self {
         if of_node.iter().all(|phase| *phase == Phase::Other) {
             return Phases::default();
         }
+        // Sums by the number of their phase.
         let sums: Vec<(Metric, Vec<u64>)> = METRICS
             .into_iter()
             .map(|metric| {
-                let mut sums = vec![0u64; ORDER.len()];
+                let mut sums = vec![0u64; Phase::ALL.len()];
                 for (node, cell) in profile.tree.cells(metric) {
-                    let at = ORDER.iter().position(|phase| *phase == of_node[node.index()]);
-                    let sum = &mut sums[at.unwrap_or(ORDER.len() - 1)];
+                    let sum = &mut sums[of_node[node.index()] as usize];
                     *sum = sum.saturating_add(cell.sum);
                 }
                 (metric, sums)
             })
             .filter(|(_, sums)| sums.iter().any(|sum| *sum > 0))
             .collect();
-        let row = |(at, phase): (usize, &Phase)| PhaseRow {
+        let row = |phase: &Phase| PhaseRow {
             phase: phase.name(),
-            values: sums.iter().map(|(metric, sums)| phase_value(*metric, sums, at)).collect(),
+            values: sums.iter().map(|(metric, sums)| phase_value(*metric, sums, *phase as usize)).collect(),
         };
-        let used = |(at, _): &(usize, &Phase)| sums.iter().any(|(_, sums)| sums[*at] > 0);
-        Phases {
-            training_steps: training_steps(profile),
-            rows: ORDER.iter().enumerate().filter(used).map(row).collect(),
-        }
+        let used = |phase: &&Phase| sums.iter().any(|(_, sums)| sums[**phase as usize] > 0);
+        let rows = ORDER.iter().filter(used).map(row).collect();
+        Phases { training_steps: training_steps(profile), rows }
     }
 }
 
@@ -114,7 +116,12 @@ pub(crate) fn training_steps(profile: &Profile) -> Option<u64> {
 
 /// Training steps at the place with most of them: several optimizers end several steps at a time.
 pub(crate) fn step_cell(profile: &Profile) -> Option<&Cell> {
-    profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell).max_by_key(|cell| cell.count)
+    step_place(profile).map(|(_, cell)| cell)
+}
+
+/// The same, with the place.
+pub(crate) fn step_place(profile: &Profile) -> Option<(NodeId, &Cell)> {
+    profile.tree.cells(Metric::StepTime).max_by_key(|(_, cell)| cell.count)
 }
 
 /// Length of all training steps, nanoseconds: of each process those at its longest place, as several optimizers end

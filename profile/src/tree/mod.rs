@@ -239,6 +239,11 @@ impl Tree {
         self.metrics().filter(|metric| metric.adds_up())
     }
 
+    /// Whether [`Tree::total`] of a metric is above zero: ends at the first such value.
+    pub fn has(&self, metric: Metric) -> bool {
+        self.columns[metric.index()].cells.iter().any(|cell| cell.sum > 0)
+    }
+
     /// Figures of the whole tree.
     pub fn total(&self, metric: Metric) -> Cell {
         let mut total = Cell::EMPTY;

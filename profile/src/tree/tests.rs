@@ -105,6 +105,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(tree.total(metric), expect);
+            prop_assert_eq!(tree.has(metric), expect.sum > 0);
             prop_assert_eq!(tree.inclusive(metric)[0], expect.sum);
         }
         prop_assert!(tree.len() <= 2 * nodes_max);

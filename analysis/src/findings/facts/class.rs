@@ -6,6 +6,7 @@
 use deepctx_profile::context::phase::is_import;
 use deepctx_profile::frame::{Frame, is_spinning};
 use deepctx_profile::intern::Strings;
+use deepctx_profile::trace::Call;
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -14,6 +15,7 @@ macro_rules! classes {
         #[repr(u8)]
         pub(crate) enum Class { $($(#[$doc])* $name,)* }
 
+        #[cfg(test)]
         impl Class {
             /// Every class, in order.
             pub(crate) const ALL: &[Class] = &[$(Class::$name,)*];
@@ -68,7 +70,7 @@ classes! {
 }
 
 /// Several classes as bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Classes(u32);
 
 impl Classes {
@@ -88,7 +90,8 @@ impl Classes {
     }
 
     /// The classes in order.
-    pub(crate) fn iter(self) -> impl Iterator<Item = Class> {
+    #[cfg(test)]
+    fn iter(self) -> impl Iterator<Item = Class> {
         Class::ALL.iter().copied().filter(move |class| self.has(*class))
     }
 }
@@ -116,7 +119,7 @@ pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
         Frame::Range { name } => of_range(text(name)),
         Frame::GpuApi { name } => {
             let transfer = one(Class::Transfer, is_transfer(text(name)));
-            let waits = one(Class::DeviceWait, is_device_wait(text(name)));
+            let waits = one(Class::DeviceWait, Call::of(text(name)).waits());
             one(Class::BlockingCopy, is_blocking_copy(text(name))).with(transfer).with(waits)
         }
         Frame::GpuKernel { name } => of_gpu_kernel(text(name)),
@@ -169,7 +172,7 @@ fn of_native(symbol: &str) -> Classes {
         (Class::Spin, is_spinning(symbol)),
         (Class::Transfer, is_transfer(symbol)),
         (Class::GilWait, is_gil_wait(symbol)),
-        (Class::DeviceWait, is_device_wait(symbol)),
+        (Class::DeviceWait, Call::of(symbol).waits()),
         (Class::TimedWait, TIMED_WAITS.iter().any(|name| symbol.contains(name))),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
@@ -223,10 +226,6 @@ fn is_conversion(name: &str) -> bool {
     (changes_layout || transposes || WORDS.iter().any(|word| lower.contains(word))) && !moved && !works
 }
 
-fn is_device_wait(name: &str) -> bool {
-    ["cuda", "cu", "hip"].iter().any(|begin| name.starts_with(begin)) && name.contains("Synchronize")
-}
-
 fn is_transfer(name: &str) -> bool {
     ["cudaMemcpy", "cuMemcpy", "hipMemcpy"].iter().any(|begin| name.starts_with(begin))
 }
@@ -275,8 +274,6 @@ mod tests {
         check("o aten::addmm", &[Class::AddingProduct]);
         check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
         check("a cudaMemcpyAsync", &[Class::Transfer]);
-        check("a cudaStreamSynchronize", &[Class::DeviceWait]);
-        check("n cuCtxSynchronize", &[Class::DeviceWait]);
         check("n pthread_barrier_wait", &[]);
         check(
             "y /v/torch/utils/data/_utils/pin_memory.py:_pin_memory_loop",
@@ -285,6 +282,27 @@ mod tests {
         check("y /v/safetensors/torch.py:load_file", &[Class::CheckpointRead]);
         check("y /v/safetensors/torch.py:save_file", &[]);
         check("y /a/mine.py:load_file", &[]);
+    }
+
+    #[test]
+    fn only_functions_that_wait_for_a_device_are_device_waits() {
+        for call in [
+            "cudaStreamSynchronize",
+            "cudaStreamSynchronize_ptsz",
+            "cudaDeviceSynchronize_v3020",
+            "cudaEventSynchronize",
+            "cuStreamSynchronize_ptsz",
+            "cuCtxSynchronize",
+            "cuCtxSynchronize_v2",
+            "cuEventSynchronize",
+            "hipDeviceSynchronize",
+        ] {
+            check(&format!("a {call}"), &[Class::DeviceWait]);
+            check(&format!("n {call}"), &[Class::DeviceWait]);
+        }
+        for other in ["cutlass::Pipeline::Synchronize()", "curlSynchronizer::run()", "cudaStreamWaitEvent"] {
+            check(&format!("n {other}"), &[]);
+        }
     }
 
     #[test]

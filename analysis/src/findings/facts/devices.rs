@@ -129,7 +129,8 @@ impl Facts<'_> {
             WARP_SAMPLES => *of == Metric::GpuTime,
             metric => of.name() == metric,
         };
-        let times = DEVICE.into_iter().filter(is_of).map(|of| self.whole.tree.total(of).sum);
+        // Findings of a part are shares of its time.
+        let times = DEVICE.into_iter().filter(is_of).map(|of| self.profile.tree.total(of).sum);
         let time = times.fold(0, u64::saturating_add);
         if time == 0 {
             return None;

@@ -95,6 +95,9 @@ impl Facts<'_> {
 
     /// The layers with the largest parts of a metric over selected contexts; none if no layers were recorded.
     pub(crate) fn layers(&self, metric: Metric, is_in: impl Fn(NodeId) -> bool, whole: u64) -> Vec<Location> {
+        if !self.has_layers() {
+            return Vec::new();
+        }
         let in_layer = |node| self.layer(node) != NodeId::ROOT && is_in(node);
         let mut layers = self.places(metric, PlaceKey::Layer, in_layer, whole);
         layers.truncate(BESIDE_MAX);
