@@ -60,6 +60,8 @@ reasons! {
     pub(super) const ACTIVITIES_INCOMPLETE = "activities-incomplete",
         "not every activity of the devices was kept", helps "a shorter --duration";
     pub(super) const NO_CAPTURE_LENGTH = "no-capture-length", "the length of the capture is not known";
+    pub(super) const WORK_AT_END = "work-at-end",
+        "devices got their first work as the capture ended", helps "a longer --duration";
     pub(super) const NO_RECORD_COUNTS = "no-record-counts", "no records were counted: another tool made this profile";
     pub(super) const BAD_QUERY = "bad-query", "its query is bad";
 }

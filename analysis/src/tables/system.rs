@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
+use deepctx_profile::profile::timeline::WINDOWS_MAX;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
 use serde::Serialize;
@@ -94,7 +95,8 @@ impl SystemMetrics {
 /// Every row of the table.
 pub(crate) fn rows(profile: &Profile, elapsed: Nanos) -> Vec<SystemMetric> {
     let window = profile.timeline.window();
-    let windows = (elapsed.0 / window.0.max(1)) as usize;
+    // No timeline has more, whatever length a file states.
+    let windows = (elapsed.0 / window.0.max(1)).min(WINDOWS_MAX as u64) as usize;
     let rows = series(profile).into_iter().map(|((_, resource, metric), mut series)| {
         // The last window is partial. Without a length, the number of windows is that with values.
         series.windows.resize(if elapsed.0 > 0 { windows } else { series.windows.len() }, 0);
@@ -107,7 +109,7 @@ pub(crate) fn rows(profile: &Profile, elapsed: Nanos) -> Vec<SystemMetric> {
 impl Series {
     fn add(&mut self, other: &Series, metric: Metric) {
         self.sum = self.sum.saturating_add(other.sum);
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.parts += other.parts;
         self.windows.resize(self.windows.len().max(other.windows.len()), 0);
         for (here, there) in self.windows.iter_mut().zip(&other.windows) {
@@ -320,5 +322,13 @@ mod tests {
         let none = deepctx_profile::text::parse("P a-1 / n f 1").unwrap();
         let subset = Subset::new(&none, &Selection::of(Metric::CpuTime));
         assert!(SystemMetrics::compute(&subset, Nanos(1)).is_empty());
+    }
+
+    #[test]
+    fn a_false_length_makes_no_more_windows_than_a_timeline() {
+        let rows = rows(&machine([&[500_000_000], &[]]), Nanos(u64::MAX));
+        let windows: Vec<usize> = rows.iter().map(|row| row.by_time.len()).collect();
+        assert_eq!(windows, vec![WINDOWS_MAX; rows.len()]);
+        assert!(!rows.is_empty());
     }
 }

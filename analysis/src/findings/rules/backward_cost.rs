@@ -45,7 +45,9 @@ struct Passes {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let profile = facts.profile();
-    if !profile.tree.nodes().any(|node| is_backward(facts, node.frame)) {
+    // Frames first: they are far fewer than contexts.
+    let is_there = || profile.tree.nodes().any(|node| is_backward(facts, node.frame));
+    if !facts.has_class(Class::Backward) || !is_there() {
         return Outcome::missing(reason::NO_BACKWARD_OPERATORS);
     }
     let device = facts.has(Metric::GpuTime).then_some(Metric::GpuTime);
@@ -62,10 +64,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         let enough = forward.value > 0
             && backward.value as f64 > ratio * forward.value as f64
             && percent(backward.value, whole.value) >= least;
-        let both = (forward.count + backward.count, forward.value + backward.value);
+        let mut both = *forward;
+        both += *backward;
         let share = match sampled {
-            true => wilson_lower(backward.count, both.0),
-            false => backward.value as f64 / both.1.max(1) as f64,
+            true => wilson_lower(backward.count, both.count),
+            false => backward.value as f64 / both.value.max(1) as f64,
         };
         enough && share > ratio / (1.0 + ratio)
     };

@@ -6,7 +6,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashSet;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time, too_few};
-use crate::findings::facts::Class;
+use crate::findings::facts::{Class, Classes};
 use crate::findings::rule::Parameter;
 use crate::findings::share::{Share, Sum};
 
@@ -25,9 +25,12 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
-    let of_all = facts.share_where(metric, |node| is_written(facts, node));
-    // A thread that only writes, beside the training, holds nothing up.
-    let threads = training_threads(facts, metric);
+    let of_all = facts.share_of(metric, writes);
+    // A thread that only writes, beside the training, holds nothing up. Most programs write none.
+    let threads = match facts.has_phase(Phase::Checkpoint) {
+        true => training_threads(facts, metric),
+        false => FxHashSet::default(),
+    };
     let is_waited_for = |node| threads.contains(&facts.thread(node)) && is_written(facts, node);
     let with_waits = with_waits(facts, metric, &threads).filter(|share| too_few(share).is_none());
     match with_waits.filter(|share| share.at_least_percent() > of_all.at_least_percent()) {
@@ -68,8 +71,12 @@ fn written<'c>(metric: Metric, share: Share) -> ShareCheck<'c> {
 }
 
 /// A program that only loads a model writes none.
+fn writes(classes: Classes, phase: Phase) -> bool {
+    phase == Phase::Checkpoint && !classes.has(Class::CheckpointRead)
+}
+
 fn is_written(facts: &Facts<'_>, node: NodeId) -> bool {
-    facts.phase(node) == Phase::Checkpoint && !facts.classes(node).has(Class::CheckpointRead)
+    writes(facts.classes(node), facts.phase(node))
 }
 
 fn training_threads(facts: &Facts<'_>, host: Metric) -> FxHashSet<NodeId> {
@@ -78,9 +85,10 @@ fn training_threads(facts: &Facts<'_>, host: Metric) -> FxHashSet<NodeId> {
     seen.filter(|node| trains(*node)).map(|node| facts.thread(node)).collect()
 }
 
-/// The share of those of these threads that write, with their waits. `None` if waits were not recorded.
+/// The share of those of these threads that write, with their waits. `None` without threads, or if waits were not
+/// recorded.
 fn with_waits(facts: &Facts<'_>, host: Metric, threads: &FxHashSet<NodeId>) -> Option<Share> {
-    if !facts.has(Metric::OffCpuTime) || !Facts::is_sampled(host) {
+    if threads.is_empty() || !facts.has(Metric::OffCpuTime) || !Facts::is_sampled(host) {
         return None;
     }
     let all = || facts.values(host).chain(facts.values(Metric::OffCpuTime)).map(|(node, _)| node);

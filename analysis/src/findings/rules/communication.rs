@@ -9,7 +9,7 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "communication",
     what: "time of devices in kernels that communicate",
-    definition: "time of kernels in phase `communication` / time of all kernels > `min_percent`",
+    definition: "time of kernels in phase `communication` / time of all kernels ≥ `min_percent`",
     source: "Kineto's TensorBoard plug-in (communication > 10 % of the step)",
     origin: "communication > 10 % of the step",
     needs: "kernels with measured time",
@@ -24,7 +24,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let is_in = |node| facts.phase(node) == Phase::Communication;
     ShareCheck {
         metric: Metric::GpuTime,
-        share: facts.share_where(Metric::GpuTime, is_in),
+        share: facts.share_of(Metric::GpuTime, |_, phase| phase == Phase::Communication),
         limit: "min_percent",
         of: None,
         places: None,

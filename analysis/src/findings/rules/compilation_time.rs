@@ -21,7 +21,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let is_in = |node| facts.phase(node) == Phase::Compilation;
     ShareCheck {
         metric,
-        share: facts.share_where(metric, is_in),
+        share: facts.share_of(metric, |_, phase| phase == Phase::Compilation),
         limit: "min_percent",
         of: None,
         places: None,

@@ -4,7 +4,7 @@ use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use crate::findings::facts::{Class, Classes};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -29,19 +29,17 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let device = facts.has(Metric::GpuTime).then_some(Metric::GpuTime);
     let Some(metric) = device.or(facts.host()) else { return no_host_time() };
     // A tensor that goes to another device is moved, not converted. Optimizers convert scalars, one for each tensor.
-    let is_in = |node| {
-        let classes = facts.classes(node);
+    let converts = |classes: Classes, phase: Phase| {
         let moves = classes.has(Class::Transfer) || classes.has(Class::DeviceWait);
-        let converts = classes.has(Class::Conversion) && !moves;
-        converts && facts.phase(node) != Phase::Optimizer
+        classes.has(Class::Conversion) && !moves && phase != Phase::Optimizer
     };
     ShareCheck {
         metric,
-        share: facts.share_where(metric, is_in),
+        share: facts.share_of(metric, converts),
         limit: "min_percent",
         of: None,
         places: None,
-        is_in: &is_in,
+        is_in: &|node| converts(facts.classes(node), facts.phase(node)),
         by: PlaceKey::Line,
         title: &|share| format!("{share} of {metric} converts or copies tensors to another layout or type"),
         figure: "time in conversions",

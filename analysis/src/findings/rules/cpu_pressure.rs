@@ -61,6 +61,8 @@ fn bounded_by_waits(facts: &Facts<'_>, mut finding: Finding) -> Finding {
         because: "with a CPU for each task nothing waits for one; the program's threads waited no longer"
             .into(),
     };
-    finding.evidence.push(Figure::measured("waits of the program's threads", waited as f64, "ns"));
+    // A wait without its stack may have been for something else.
+    let figure = "waits of the program's threads for a CPU, at most";
+    finding.evidence.push(Figure::bounded(figure, waited as f64, "ns"));
     finding
 }

@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let share = match share_of_runnable(facts, Class::CpuQueue) {
+    let share = match share_of_runnable(facts, |classes| classes.has(Class::CpuQueue)) {
         Ok(share) => share,
         Err(missing) => return missing,
     };

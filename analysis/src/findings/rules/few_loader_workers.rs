@@ -2,8 +2,8 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::loader_workers::workers;
-use super::loading::{LoadingTime, no_loading};
+use super::loader_workers::{workers, workers_figure};
+use super::loading::no_loading;
 use super::pressure::{cpus, cpus_busy_percent, no_system_metrics};
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, counted, no_host_time, no_waits};
 use crate::amount::percent;
@@ -13,7 +13,7 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "few-loader-workers",
     what: "steps that wait for batches of few loader workers, while the machine has idle CPUs",
-    definition: "the share of `slow-data-loader` > `wait_percent`, processes and threads seen in phase \
+    definition: "the share of `slow-data-loader` ≥ `wait_percent`, processes and threads seen in phase \
                  `loading worker` at one time / CPUs of the machine < `min_percent` percent, and CPUs busy ≤ `busy_percent`; fewer \
                  workers than CPUs alone are no defect, since a training that waits for no batch needs no more",
     source: "SageMaker Debugger (`Dataloader`); threshold of waits of Kineto",
@@ -29,7 +29,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
-    let Some(loading) = LoadingTime::of(facts, metric) else { return no_loading() };
+    let Some(loading) = facts.loading() else { return no_loading() };
     if !loading.with_waits {
         return no_waits();
     }
@@ -66,7 +66,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     .draft(facts, values.get("wait_percent"));
     match draft {
         Ok(mut draft) => {
-            draft.evidence.push(Figure::measured("workers at one time", workers as f64, "count"));
+            draft.evidence.push(workers_figure(workers));
             draft.evidence.push(Figure::measured("CPUs of the machine", cpus as f64, "count"));
             draft.evidence.push(Figure::measured("CPUs of the machine busy", busy, "percent"));
             Outcome::Findings(vec![draft.finding(values)])

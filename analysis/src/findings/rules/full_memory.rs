@@ -38,7 +38,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let draft = Draft {
         title: format!("The memory of a GPU is {} full at its peak", written(peak)),
         metric: "length of the capture",
-        share_percent: share,
+        share_percent: utilization.of_capture(share),
         gain: Gain::Unknown {
             because: "how much time allocations take that find no room is not known".into(),
         },

@@ -15,6 +15,7 @@ use super::healthy_tests::queued;
 use super::tests::{could_win_what_it_touches, on_machine, profile};
 use super::{RULES, rank_tests};
 use crate::findings::{Finding, Findings, Settings};
+use crate::{Selection, Subset};
 
 /// What some rules find in a capture of 10 s.
 fn found(rules: &[&str], profile: &Profile) -> Vec<Finding> {
@@ -380,6 +381,69 @@ fn pressure_wins_no_more_than_the_program_waited() {
     assert_eq!(gain("P py-7 / n f 300"), Some(30.0));
     assert_eq!(gain("P py-7 / n f 300\noff-cpu-time: P py-7 / n read 10x1000000"), Some(0.0));
     // A second of waits for a CPU.
-    let waits = queued(&on_machine(pressed));
-    assert_eq!(found(&["cpu-pressure"], &waits)[0].gain.percent().map(f64::round), Some(10.0));
+    let waits = found(&["cpu-pressure"], &queued(&on_machine(pressed)));
+    assert_eq!(waits[0].gain.percent().map(f64::round), Some(10.0));
+    let figure = "waits of the program's threads for a CPU, at most: 1.00 s (bounded)";
+    assert_eq!(waits[0].evidence.last().map(ToString::to_string).as_deref(), Some(figure));
+}
+
+/// A part's share of its own time is no share of that of all.
+#[test]
+fn a_part_of_device_time_weighs_what_it_took() {
+    let kernel = |line: u32, name: &str, ms: u64| {
+        format!("gpu-time: P py-7 / y /a/t.py:f{line}:{line} / a cuLaunchKernel / g {name} {ms}x1000000\n")
+    };
+    let profile = profile(&(kernel(1, "ampere_sgemm_32x32", 1000) + &kernel(2, "gemm", 4000)));
+    let mut settings = Settings::default();
+    settings.only("single-precision").unwrap();
+    let gain = |path: Option<&str>| {
+        let path = path.map(|path| path.parse().unwrap());
+        let selection = Selection { path, ..Selection::of(Metric::GpuTime) };
+        let subset = Subset::new(&profile, &selection);
+        let found = Findings::compute(&subset, Nanos(10_000_000_000), &settings).findings;
+        (found[0].gain.percent(), found[0].gain_of_capture_percent.map(f64::round))
+    };
+    assert_eq!(gain(None), (Some(20.0), Some(10.0)));
+    assert_eq!(gain(Some("f1")), (Some(100.0), Some(10.0)));
+}
+
+/// While a program starts, its device's memory is not looked at.
+#[test]
+fn full_memory_is_a_share_of_the_capture() {
+    let late = std::array::from_fn(|half| if half < 10 { 0 } else { 90 });
+    let found = found(&["full-memory"], &utilization(late, 96, 20));
+    assert_eq!(found[0].share_percent.round(), 50.0);
+}
+
+/// Without values by time, they may have lived one after the other.
+#[test]
+fn workers_at_one_time_are_a_bound() {
+    let workers: String = (1..=5).map(|pid| format!("P py-{pid} / T py/{pid} / {WORKER}\n")).collect();
+    let found = found(&["loader-workers"], &profile(&on_machine(&workers)));
+    assert_eq!(found[0].evidence[0].to_string(), "workers at one time, at most: 5 (bounded)");
+}
+
+/// Files may hold any number: sums stop at the largest.
+#[test]
+fn huge_values_stop_no_rule() {
+    let most = u64::MAX;
+    let stack = "P py-7 / T a/7 / y /a/t.py:f:1";
+    let lines = [
+        format!("{stack} / n g 200"),
+        format!("{stack} / n h 2x{most}"),
+        format!("off-cpu-time: {stack} / n take_gil 2x{most}"),
+        format!("off-cpu-time: {stack} / y /a/t.py:f:2 / n take_gil 2x{most}"),
+        format!("stall:long_scoreboard: P py-7 / g gather / n +0x10 1x{most}"),
+        format!("stall:long_scoreboard: P py-7 / g gather / n +0x20 1x{most}"),
+        format!("stall:wait: P py-7 / g other / n +0x20 1x{most}"),
+        format!("calls: {stack} / o aten::select.int 2x{most}"),
+        format!("calls: {stack} / o aten::slice.Tensor 2x{most}"),
+        format!("{stack} / o aten::select.int / n view 100"),
+        format!("{STEP} 10x1000"),
+        format!("gpu-time: {stack} / g gemm 2x{most}"),
+        format!("gpu-time: {stack} / g add 2x{most}"),
+    ];
+    let found = Findings::of_profile(&profile(&lines.join("\n")), Nanos(most), &Settings::default());
+    assert_eq!(found.checks.len(), RULES.len());
+    assert!(found.findings.iter().any(|of| of.rule == "stall-reasons"), "{:?}", found.checks);
 }

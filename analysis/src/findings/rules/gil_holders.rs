@@ -19,11 +19,16 @@ use rustc_hash::FxHashMap;
 
 use super::Facts;
 use crate::amount::percent;
-use crate::findings::facts::Class;
+use crate::findings::facts::{Class, Classes};
 use crate::findings::finding::{Basis, Figure};
 
 /// Maximum number of waiting threads, and of lock holders, that are named.
 const THREADS_MAX: usize = 3;
+
+/// Whether a thread waits for the lock. One that could run waits for a CPU instead, which `cpu-queue` counts.
+pub(super) fn is_wait(classes: Classes) -> bool {
+    classes.has(Class::GilWait) && !classes.has(Class::CpuQueue)
+}
 
 /// Which threads waited how long, and for which.
 pub(super) fn figures(facts: &Facts<'_>) -> Vec<Figure> {
@@ -75,11 +80,15 @@ fn waits(facts: &Facts<'_>) -> FxHashMap<NodeId, u64> {
     let mut waits: FxHashMap<NodeId, u64> = FxHashMap::default();
     for (node, sum) in facts.values(Metric::OffCpuTime) {
         let thread = facts.thread(node);
-        if facts.classes(node).has(Class::GilWait) && thread != NodeId::ROOT {
-            *waits.entry(thread).or_default() += sum.value;
+        if is_wait(facts.classes(node)) && thread != NodeId::ROOT {
+            add(waits.entry(thread).or_default(), sum.value);
         }
     }
     waits
+}
+
+fn add(sum: &mut u64, value: u64) {
+    *sum = sum.saturating_add(value);
 }
 
 /// By thread: how many waits for the lock it ended, from single events, whose contexts are node numbers of the whole
@@ -131,19 +140,21 @@ fn modelled(facts: &Facts<'_>, waits: &FxHashMap<NodeId, u64>) -> FxHashMap<Node
     let tree = &facts.profile().tree;
     let mut holders: FxHashMap<NodeId, Holder> = FxHashMap::default();
     let Some(host) = facts.host() else { return holders };
+    // Threads are below their process. Where none are known, a process stands for its threads, and shares no lock with
+    // other processes: nothing holds it then.
+    let process = |thread: NodeId| tree.node(thread).parent;
     for (node, sum) in facts.values(host) {
         let (thread, line) = (facts.thread(node), facts.line(node));
-        if line != NodeId::ROOT && thread != NodeId::ROOT && !facts.classes(node).has(Class::GilWait) {
+        let is_thread = process(thread) != NodeId::ROOT;
+        if line != NodeId::ROOT && is_thread && !facts.classes(node).has(Class::GilWait) {
             let holder = holders.entry(thread).or_default();
-            holder.ran_ns += sum.value;
-            *holder.lines.entry(tree.node(line).frame).or_default() += sum.value;
+            add(&mut holder.ran_ns, sum.value);
+            add(holder.lines.entry(tree.node(line).frame).or_default(), sum.value);
         }
     }
-    // Threads are below their process.
-    let process = |thread: NodeId| tree.node(thread).parent;
     let mut ran: FxHashMap<NodeId, u64> = FxHashMap::default();
     for (thread, holder) in &holders {
-        *ran.entry(process(*thread)).or_default() += holder.ran_ns;
+        add(ran.entry(process(*thread)).or_default(), holder.ran_ns);
     }
     let mut waited: FxHashMap<NodeId, f64> = FxHashMap::default();
     // A waiter does not wait for its own running time.
@@ -206,6 +217,16 @@ mod tests {
                 "waits for b/8, at t.py:w:3: 100 ns (modelled)",
             ],
         );
+    }
+
+    #[test]
+    fn processes_without_known_threads_hold_no_lock_of_others() {
+        let profile = profile(
+            "P py-7 / y /a/t.py:f:1 / n g 300
+             P other-9 / y /a/t.py:f:1 900
+             off-cpu-time: P py-7 / y /a/t.py:w:3 / n take_gil 10x80",
+        );
+        check(&Facts::of(&profile, &profile, Nanos(0)), &["waits of py-7: 800 ns (measured)"]);
     }
 
     #[test]

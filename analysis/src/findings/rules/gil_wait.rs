@@ -4,15 +4,15 @@ use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, gil_holders, share_of_runnable};
 use crate::amount::percent;
-use crate::findings::facts::Class;
+use crate::findings::facts::{Class, Classes};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
     id: "gil-wait",
     what: "threads that wait for Python's global interpreter lock",
-    definition: "time off the CPU below `take_gil` and `PyEval_RestoreThread` / (that + time on the CPU) ≥ \
-                 `min_percent`",
+    definition: "time off the CPU below `take_gil` and `PyEval_RestoreThread`, without waits for a CPU / (that + time \
+                 on the CPU) ≥ `min_percent`",
     source: "own rule; py-spy's share of threads that hold the lock",
     origin: "",
     needs: "time off the CPU, with native frames; an interpreter with symbols, unless threads return from calls",
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let share = match share_of_runnable(facts, Class::GilWait) {
+    let share = match share_of_runnable(facts, gil_holders::is_wait) {
         Ok(share) => share,
         Err(missing) => return missing,
     };
@@ -31,7 +31,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         limit: "min_percent",
         of: Some("time in which threads run or could run"),
         places: None,
-        is_in: &|node| facts.classes(node).has(Class::GilWait),
+        is_in: &|node| gil_holders::is_wait(facts.classes(node)),
         by: PlaceKey::Line,
         title: &|share| {
             format!("Threads that could run wait {share} of their time for Python's global lock (GIL)")
@@ -56,11 +56,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 /// Whether the threshold is met if every possible wait of an interpreter without symbols is for its lock.
 fn may_be_hidden(facts: &Facts<'_>, values: &Values<'_>) -> bool {
-    let is_in = |node| {
-        let classes = facts.classes(node);
-        classes.has(Class::GilWait) || classes.has(Class::PossibleGilWait)
+    let may_wait = |classes: Classes, _| {
+        let is_possible = classes.has(Class::PossibleGilWait) && !classes.has(Class::CpuQueue);
+        gil_holders::is_wait(classes) || is_possible
     };
-    let waits = facts.share_where(Metric::OffCpuTime, is_in).part.value;
+    let waits = facts.share_of(Metric::OffCpuTime, may_wait).part.value;
     let ran = facts.share(Metric::CpuTime, Class::GilWait).whole.value;
     percent(waits, waits.saturating_add(ran)) >= values.get("min_percent")
 }
@@ -111,5 +111,20 @@ mod tests {
             off-cpu-time: P py-7 / T b/8 / y /a/t.py:f:2 / n PyEval_RestoreThread / n pthread_cond_timedwait 10x100000000";
         let expect = "Threads that could run wait 33% of their time for Python's global lock (GIL)";
         assert_eq!(found("gil-wait", &profile(run)), expect);
+    }
+
+    /// It was woken, and tries again once it runs.
+    #[test]
+    fn waits_for_a_cpu_are_not_waits_for_the_lock() {
+        let mut queued = profile("P py-7 / T a/7 / y /a/t.py:f:1 / n g 200");
+        let reason = queued.text("waiting for a CPU");
+        let wait = queued.frame(Frame::Wait { reason });
+        let above = ["P py-7", "T b/8", "y /a/t.py:f:2", "n take_gil"];
+        let above = above.map(|frame| text::parse_frame(&mut queued, frame).unwrap());
+        let stack: Vec<_> = above.into_iter().chain([wait]).collect();
+        (0..10).for_each(|_| _ = queued.add(&stack, Metric::OffCpuTime, 100_000_000));
+        assert_eq!(found("gil-wait", &queued), "healthy");
+        let expect = "Threads that could run wait 33% of their time for a CPU";
+        assert_eq!(found("cpu-queue", &queued), expect);
     }
 }

@@ -53,10 +53,14 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
         let kind = facts.frame(node).kind();
         let counts = match device {
             true => kind == FrameKind::GpuKernel,
-            // An operator or a range stands for what it calls.
+            // An operator or a range stands for what it calls; a full tree or an unknown place, for many functions.
             false => !matches!(
                 kind,
-                FrameKind::Process | FrameKind::Thread | FrameKind::Operator | FrameKind::GpuKernel
+                FrameKind::Process
+                    | FrameKind::Thread
+                    | FrameKind::Operator
+                    | FrameKind::GpuKernel
+                    | FrameKind::Unresolved
             ),
         };
         counts && !facts.classes(node).has(Class::Spin)

@@ -56,13 +56,17 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
         return Err(Outcome::missing(reason::NO_CAPTURE_LENGTH));
     }
     let uses = facts.device_uses();
+    // Waits are activities, too: the kernels are missing.
+    if uses.is_empty() {
+        return Err(Outcome::missing(reason::ACTIVITIES_INCOMPLETE));
+    }
     let sum =
         |of: fn(&DeviceUse) -> Nanos| uses.iter().map(of).fold(0u64, |sum, time| sum.saturating_add(time.0));
     // The time before a program first uses a device belongs to `late-start`.
     let (until, since) = (sum(|of| of.until_first), sum(|of| of.since_first));
     // Clocks differ by a little: a live view may know of work before the capture is that long.
     if since == 0 {
-        return Err(Outcome::missing(reason::NO_CAPTURE_LENGTH));
+        return Err(Outcome::missing(reason::WORK_AT_END));
     }
     let single = "the time since its first work";
     Ok(BusyTime {
@@ -85,7 +89,8 @@ fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     }
     let (mut devices, mut busy, mut readings) = (0, 0, 0u64);
     for (_, cell) in tree.cells(Metric::GpuBusyTime).filter(|(_, cell)| cell.sum > 0) {
-        (devices, busy, readings) = (devices + 1, cell.sum.saturating_add(busy), readings + cell.count);
+        (devices, busy) = (devices + 1, cell.sum.saturating_add(busy));
+        readings = readings.saturating_add(cell.count);
     }
     // Intervals without a reading do not count.
     let whole = (facts.elapsed().0 / intervals).saturating_mul(readings);

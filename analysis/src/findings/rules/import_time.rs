@@ -3,7 +3,7 @@
 use deepctx_profile::context::phase::Phase;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use crate::findings::facts::{Class, Classes};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -20,14 +20,14 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
     // A program that trains while it is imported is training.
-    let is_in = |node| facts.classes(node).has(Class::Import) && facts.phase(node) == Phase::Other;
+    let imports = |classes: Classes, phase: Phase| classes.has(Class::Import) && phase == Phase::Other;
     ShareCheck {
         metric,
-        share: facts.share_where(metric, is_in),
+        share: facts.share_of(metric, imports),
         limit: "min_percent",
         of: None,
         places: None,
-        is_in: &is_in,
+        is_in: &|node| imports(facts.classes(node), facts.phase(node)),
         by: PlaceKey::Line,
         title: &|share| format!("{share} of {metric} is importing Python modules"),
         figure: "time in imports",

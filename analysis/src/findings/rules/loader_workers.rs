@@ -7,7 +7,6 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::{NodeId, Tree};
 
-use super::loading::LoadingTime;
 use super::pressure::{cpus, no_system_metrics};
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
 use crate::findings::finding::{Figure, Gain, Location};
@@ -43,7 +42,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         gain: Gain::Unknown { because: "how much the workers hinder each other is not known".into() },
         places: batches_used(facts, host),
         evidence: vec![
-            Figure::measured("workers at one time", workers as f64, "count"),
+            workers_figure(workers),
             Figure::measured("CPUs of the machine", cpus as f64, "count"),
         ],
         advice: "Start about as many workers as there are CPUs (num_workers); more of them compete with each other \
@@ -56,11 +55,19 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 /// Processes and threads that make batches for others, as many as there were at one time: each epoch may have its own.
 pub(super) fn workers(facts: &Facts<'_>, host: Metric) -> u64 {
+    if !facts.has_phase(Phase::LoadingWorker) {
+        return 0;
+    }
     let seen = facts.values(host).chain(facts.values(Metric::OffCpuTime)).map(|(node, _)| node);
     let workers = seen.filter(|node| facts.phase(*node) == Phase::LoadingWorker);
     let tree = &facts.profile().tree;
     let workers: BTreeSet<Worker> = workers.map(|node| worker(tree, facts.thread(node))).collect();
     at_one_time(facts, &workers).unwrap_or(workers.len() as u64)
+}
+
+/// Their number as evidence: a bound, since all of them count if one has no values by time.
+pub(super) fn workers_figure(workers: u64) -> Figure {
+    Figure::bounded("workers at one time, at most", workers as f64, "count")
 }
 
 /// A thread by its frame and that above it: those are the same in a part of a profile and in the whole.
@@ -100,7 +107,7 @@ fn at_one_time(facts: &Facts<'_>, workers: &BTreeSet<Worker>) -> Option<u64> {
 
 /// The lines that use the workers' batches: they, or their callers, created the loader.
 fn batches_used(facts: &Facts<'_>, host: Metric) -> Vec<Location> {
-    let Some(loading) = LoadingTime::of(facts, host) else { return Vec::new() };
+    let Some(loading) = facts.loading() else { return Vec::new() };
     let metric = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { host };
     let is_in = |node| loading.is_wait(facts, metric, node);
     facts.places(metric, PlaceKey::Line, is_in, loading.time(metric).value)

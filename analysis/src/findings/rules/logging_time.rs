@@ -36,10 +36,16 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             }
         }
     }
+    // Most programs have none of some of these frames.
+    matches.retain(|of| !of.is_none());
     let is_in = |node| matches.iter().any(|of| of.has(node));
+    let share = match matches.is_empty() {
+        true => facts.share_of(metric, |_, _| false),
+        false => facts.share_where(metric, is_in),
+    };
     ShareCheck {
         metric,
-        share: facts.share_where(metric, is_in),
+        share,
         limit: "min_percent",
         of: None,
         places: None,

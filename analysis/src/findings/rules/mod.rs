@@ -75,7 +75,7 @@ use std::collections::BTreeMap;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
-use super::facts::{Class, Facts, PlaceKey, SAMPLES_MIN};
+use super::facts::{Classes, Facts, PlaceKey, SAMPLES_MIN};
 use super::finding::{Figure, Finding, Gain, Location, LocationKind, Severity};
 use super::reason;
 use super::rule::{Outcome, Rule, Values};
@@ -253,17 +253,17 @@ impl<'c> ShareCheck<'c> {
     }
 }
 
-/// Off-CPU time of a class as a share of the time in which threads run or could run: idle threads wait for other
+/// Off-CPU time of some classes as a share of the time in which threads run or could run: idle threads wait for other
 /// things. The outcome if the profile lacks either.
-fn share_of_runnable(facts: &Facts<'_>, class: Class) -> Result<Share, Outcome> {
+fn share_of_runnable(facts: &Facts<'_>, is_wait: impl Fn(Classes) -> bool) -> Result<Share, Outcome> {
     if facts.host().is_none() {
         return Err(no_host_time());
     }
     if !facts.has(Metric::OffCpuTime) {
         return Err(no_waits());
     }
-    let waits = facts.share(Metric::OffCpuTime, class).part;
-    let whole = facts.share(Metric::CpuTime, class).whole;
+    let waits = facts.share_of(Metric::OffCpuTime, |classes, _| is_wait(classes)).part;
+    let whole = facts.share_of(Metric::CpuTime, |_, _| false).whole;
     Ok(Share { part: Default::default(), whole, sampled: true, exact: [waits, waits] })
 }
 

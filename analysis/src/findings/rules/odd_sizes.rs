@@ -4,8 +4,10 @@ use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashSet;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
@@ -39,10 +41,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::missing(reason::NO_KERNEL_LAUNCHES);
     }
     let multiple = (values.get("multiple") as u64).max(1);
-    let is_odd = |node: NodeId| match facts.frame(node) {
-        Frame::Operator { name } => is_odd(facts.profile().strings.get(name), multiple),
+    let profile = facts.profile();
+    let odd = profile.frames.iter().filter(|(_, frame)| match *frame {
+        Frame::Operator { name } => is_odd(profile.strings.get(name), multiple),
         _ => false,
-    };
+    });
+    // Names are read once for each frame.
+    let odd: FxHashSet<FrameId> = odd.map(|(frame, _)| frame).collect();
+    let is_odd = |node: NodeId| odd.contains(&profile.tree.node(node).frame);
     let share = facts.share_where(metric, is_odd);
     let percent_odd = share.percent();
     let calls = facts.share_where(Metric::Calls, is_odd);

@@ -37,9 +37,14 @@ impl PathCheck {
         let matches = query.matches(facts.profile());
         let is_left_out = |node| self.unless.iter().any(|class| facts.classes(node).has(*class));
         let is_in = |node| matches.has(node) && !is_left_out(node);
+        // Most programs have none of these frames.
+        let share = match matches.is_none() {
+            true => facts.share_of(metric, |_, _| false),
+            false => facts.share_where(metric, is_in),
+        };
         ShareCheck {
             metric,
-            share: facts.share_where(metric, is_in),
+            share,
             limit: "min_percent",
             of: None,
             places: None,

@@ -41,7 +41,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(steps) = steps(facts) else {
         return Outcome::missing(reason::NO_STEP_COUNT);
     };
-    if let Some(few) = too_few(&facts.share_where(host, |_| false)) {
+    if let Some(few) = too_few(&facts.share_of(host, |_, _| false)) {
         return few;
     }
     let mut calls: FxHashMap<Key, u64> = FxHashMap::default();
@@ -49,9 +49,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         // An indexing operator's own calls are not calls of the program.
         let Some(operator) = indexing(facts, node).filter(|of| *of == facts.operator(node)) else { continue };
         let n = if metric == Metric::Calls { sum.value } else { sum.count };
-        *calls.entry(key(facts, operator)).or_default() += n;
+        let of_key = calls.entry(key(facts, operator)).or_default();
+        *of_key = of_key.saturating_add(n);
     }
-    let all = calls.values().sum();
+    let sum = |calls: &FxHashMap<Key, u64>| calls.values().copied().fold(0, u64::saturating_add);
+    let all = sum(&calls);
     calls.retain(|_, n| *n as f64 >= values.get("min_calls") * steps as f64);
     let loops = loops(facts, host, &calls, values.get("min_percent"));
     calls.retain(|key, _| loops.contains(&key.place));
@@ -81,7 +83,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Index once with a tensor of indices, or use an operator over the whole dimension (stack, \
                  gather, vmap).",
         datapoints: all,
-        violations: calls.values().sum(),
+        violations: sum(&calls),
     };
     Outcome::Findings(vec![draft.finding(values)])
 }
@@ -110,7 +112,7 @@ fn looped(facts: &Facts<'_>, node: NodeId, calls: &FxHashMap<Key, u64>) -> Optio
 /// defect.
 fn loops(facts: &Facts<'_>, host: Metric, calls: &FxHashMap<Key, u64>, percent: f64) -> FxHashSet<FrameId> {
     let mut loops: FxHashMap<FrameId, Share> = FxHashMap::default();
-    let whole = facts.share_where(host, |_| false);
+    let whole = facts.share_of(host, |_, _| false);
     for (node, sum) in facts.values(host) {
         if let Some(key) = looped(facts, node, calls) {
             loops.entry(key.place).or_insert(whole).part += sum;
@@ -152,18 +154,25 @@ fn steps(facts: &Facts<'_>) -> Option<u64> {
         let most = by_process.entry(std::iter::successors(Some(node), caller).last()).or_default();
         *most = cell.count.max(*most);
     }
-    let by_ranges = (!by_process.is_empty()).then(|| by_process.values().sum());
+    let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0, u64::saturating_add);
+    let by_ranges = (!by_process.is_empty()).then(|| sum(&mut by_process.values().copied()));
     let drawn = || {
-        let is_step = |frame| match profile.frames.get(frame) {
+        let is_step = |frame| match frame {
             Frame::Operator { name } | Frame::Range { name } | Frame::Native { symbol: name, .. } => {
                 profile.strings.get(name).starts_with("ProfilerStep#")
             }
             _ => false,
         };
+        // Names of frames: these are far fewer than contexts.
+        let steps = profile.frames.iter().filter(|(_, frame)| is_step(*frame)).map(|(id, _)| id);
+        let steps: FxHashSet<FrameId> = steps.collect();
+        if steps.is_empty() {
+            return None;
+        }
         // Ranks with the same names share one context per step.
         let times = |node| profile.tree.exclusive(node, Metric::WallTime).count.max(1);
         let nodes = (0u32..).map(NodeId::from_number).zip(profile.tree.nodes());
-        Some(nodes.filter(|(_, node)| is_step(node.frame)).map(|(at, _)| times(at)).sum())
+        Some(sum(&mut nodes.filter(|(_, node)| steps.contains(&node.frame)).map(|(at, _)| times(at))))
     };
     by_ranges.or_else(drawn).filter(|steps| *steps > 0)
 }

@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::loading::{LoadingTime, no_loading};
+use super::loading::no_loading;
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     what: "steps that wait for batches of loader workers",
     definition: "time of phase `data loading` in threads that also do something else and serve no loader, without that \
                  of loaders without workers and, off the CPU, without the longest wait of each thread (of a second at \
-                 most, as waits are recorded) / all time of these threads > `min_percent`; time waiting for a CPU left \
+                 most, as waits are recorded) / all time of these threads ≥ `min_percent`; time waiting for a CPU left \
                  out",
     source: "Kineto's TensorBoard plug-in (data loader > 5 % of the step)",
     origin: "data loader > 5 % of the step",
@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
-    let Some(loading) = LoadingTime::of(facts, metric) else { return no_loading() };
+    let Some(loading) = facts.loading() else { return no_loading() };
     let with_waits = loading.with_waits;
     let places = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { metric };
     let outcome = ShareCheck {

@@ -42,13 +42,14 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let kernels = samples(facts);
-    let all: u64 = kernels.values().flat_map(BTreeMap::values).sum();
+    let sum = |of: &BTreeMap<Metric, u64>| of.values().copied().fold(0, u64::saturating_add);
+    let all = kernels.values().map(sum).fold(0, u64::saturating_add);
     if all < SAMPLES_MIN {
         return Outcome::missing(reason::TOO_FEW_WARP_SAMPLES);
     }
     let mut found: Vec<(u64, FrameId, Finding)> = Vec::new();
     for (kernel, reasons) in kernels {
-        let of_kernel: u64 = reasons.values().sum();
+        let of_kernel = sum(&reasons);
         if percent(of_kernel, all) <= values.get("kernel_percent") {
             continue;
         }
@@ -69,7 +70,8 @@ fn samples(facts: &Facts<'_>) -> FxHashMap<FrameId, BTreeMap<Metric, u64>> {
     for metric in Metric::ALL.iter().copied().filter(|metric| metric.name().starts_with(STALL)) {
         for (node, cell) in tree.cells(metric) {
             let kernel = tree.node(tree.node(node).parent).frame;
-            *kernels.entry(kernel).or_default().entry(metric).or_default() += cell.sum;
+            let samples = kernels.entry(kernel).or_default().entry(metric).or_default();
+            *samples = samples.saturating_add(cell.sum);
         }
     }
     kernels

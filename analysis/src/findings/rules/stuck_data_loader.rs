@@ -5,7 +5,7 @@ use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use super::loading::{LoadingTime, no_loading};
+use super::loading::no_loading;
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time, no_waits};
 use crate::amount::percent;
 use crate::findings::facts::Class;
@@ -43,10 +43,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if !facts.has(Metric::OffCpuTime) {
         return no_waits();
     }
-    let Some(loading) = LoadingTime::of(facts, host) else { return no_loading() };
+    let Some(loading) = facts.loading() else { return no_loading() };
     let waits = |node: NodeId| loading.is_wait(facts, Metric::OffCpuTime, node);
     let cells = || facts.profile().tree.cells(Metric::OffCpuTime).filter(|(node, _)| waits(*node));
-    let datapoints = cells().map(|(_, cell)| cell.count).sum();
+    let datapoints = cells().fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.count));
     let Some((node, longest)) =
         cells().max_by_key(|(_, cell)| cell.max).filter(|(_, cell)| cell.max >= PIECE_NS)
     else {

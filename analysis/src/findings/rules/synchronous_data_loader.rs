@@ -1,7 +1,8 @@
 //! Batches loaded by the training thread itself.
 
-use super::loading::{LoadingTime, is_by_itself, no_loading};
+use super::loading::no_loading;
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
+use crate::findings::facts::is_by_itself;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -9,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     what: "batches that are made by the thread that uses them, without workers",
     definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` outside of a \
                  worker), or on the CPU in a range of phase `data loading` outside of a `DataLoader` / all time of the \
-                 threads that load > `min_percent`",
+                 threads that load ≥ `min_percent`",
     source: "TorchTidy (`SynchronizedDataLoaderPattern`); threshold of Kineto",
     origin: "any `DataLoader` without workers",
     needs: "Python frames, or a trace",
@@ -19,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
-    let Some(loading) = LoadingTime::of(facts, metric) else { return no_loading() };
+    let Some(loading) = facts.loading() else { return no_loading() };
     ShareCheck {
         metric,
         share: loading.by_itself,

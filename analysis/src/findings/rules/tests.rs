@@ -165,6 +165,8 @@ fn a_hotspot_is_a_function_that_works() {
     check("hotspot", &many, "healthy");
     check("hotspot", &format!("{many} P py-7 / T py/7 / n gemm 600"), "gemm takes 38% of cpu-time by itself");
     check("hotspot", &format!("{many} P py-7 / T py/7 / n gomp_barrier_wait 600"), "healthy");
+    // Frames without a name are those of many functions.
+    check("hotspot", &format!("{many} P py-7 / T py/7 / ? no-row 600"), "healthy");
     let kernels = "gpu-time: P py-7 / g gemm 60x1000\ngpu-time: P py-7 / g add 400x100";
     check(
         "hotspot",
@@ -472,6 +474,10 @@ fn devices_without_work_are_found() {
     let late = "The device is idle 60% of the time since its first work";
     assert_eq!(found("idle-device", &starting(5000, 2000)), late);
     assert_eq!(found("idle-device", &starting(5000, 3000)), "healthy");
+    // The length of the capture is known, and nothing of the time since that work.
+    for from_ms in [10_000, 10_100] {
+        assert_eq!(found("idle-device", &starting(from_ms, 100)), "record with a longer --duration");
+    }
     check("idle-device", "P py-7 / n f 300", "record with --gpu-activity");
 }
 
