@@ -58,7 +58,8 @@ impl FromStr for GrowthLimit {
     fn from_str(text: &str) -> Result<Self, BadLimit> {
         let (of, number) = text.split_once('+').ok_or(BadLimit)?;
         let percent: f64 = number.strip_suffix('%').ok_or(BadLimit)?.parse().map_err(|_| BadLimit)?;
-        if !percent.is_finite() || percent.is_sign_negative() {
+        // A number may have a sign of its own: `++5%`.
+        if !percent.is_finite() || number.starts_with(['+', '-']) {
             return Err(BadLimit);
         }
         match of {
@@ -71,9 +72,11 @@ impl FromStr for GrowthLimit {
 
 impl fmt::Display for GrowthLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As it was written: 0.07 times 100 is 7.000000000000001.
+        let percent = |part: f64| (part * 1e8).round() / 1e6;
         match self {
-            Self::Function(share) => write!(f, "+{}%", share * 100.0),
-            Self::Total(part) => write!(f, "total+{}%", part * 100.0),
+            Self::Function(share) => write!(f, "+{}%", percent(*share)),
+            Self::Total(part) => write!(f, "total+{}%", percent(*part)),
         }
     }
 }
@@ -119,6 +122,27 @@ impl fmt::Display for Regression {
         match &self.function {
             Some(function) => write!(f, "the share of {function} grew by {change:.2}% ±{bound:.2}%"),
             None => write!(f, "the total grew by {change:.2}% ±{bound:.2}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_shown_as_it_was_written() {
+        for percent in 0..=100 {
+            for text in [format!("+{percent}%"), format!("total+{percent}.25%")] {
+                assert_eq!(text.parse::<GrowthLimit>().unwrap().to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_has_one_sign_and_a_number() {
+        for text in ["5%", "++5%", "+-5%", "+-0%", "total++5%", "total-5%", "+5", "+%", "+inf%", "+NaN%"] {
+            assert_eq!(text.parse::<GrowthLimit>(), Err(BadLimit), "{text}");
         }
     }
 }

@@ -11,8 +11,10 @@
 use deepctx_profile::order::SortRows as _;
 use std::collections::{BTreeMap, BTreeSet};
 
+use deepctx_profile::context::phase::is_backward_node;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::{Cell, Metric};
+use deepctx_profile::operator::operand::has_operands;
 use deepctx_profile::profile::Profile;
 use serde::Serialize;
 
@@ -342,13 +344,17 @@ impl FrameNames {
         match name {
             "[backward]" => Meaning::Backward,
             name if name.starts_with('[') => Meaning::Other,
-            name if name.contains(" [") => Meaning::Operands,
+            name if has_operands(name) => Meaning::Operands,
             name => {
+                // What else was fused does not belong to the path.
+                let (path, note) = name.split_at(name.find(" [").unwrap_or(name.len()));
                 // JAX has a path of transformations and the operator at its end; the transposed part is the backward
                 // pass. PyTorch's traces have the engine's call around it.
                 let backward = name.starts_with("autograd::engine::evaluate_function")
-                    || name.split('/').any(|part| part.starts_with("transpose("));
-                self.names.push((clean(name.rsplit('/').next().unwrap_or(name)), plain(name)));
+                    || is_backward_node(name)
+                    || path.split('/').any(|part| part.starts_with("transpose("));
+                let last = path.rsplit('/').next().unwrap_or(path);
+                self.names.push((clean(&format!("{last}{note}")), plain(path)));
                 Meaning::Operator { name: self.names.len() as u32 - 1, backward }
             }
         }

@@ -8,6 +8,7 @@
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::FrameId;
+use deepctx_profile::operator::operand::has_operands;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -154,7 +155,7 @@ fn meaning(profile: &Profile, frame: &Frame) -> Meaning {
         "[operators]" => Meaning::WithoutStack,
         "[backward]" => Meaning::Backward,
         name if name.starts_with('[') => Meaning::Other,
-        name if name.contains(" [") => Meaning::Operands,
+        name if has_operands(name) => Meaning::Operands,
         name => Meaning::Operator { convolution: convolves(name) },
     }
 }
@@ -202,6 +203,11 @@ mod tests {
             &["m.py:f:3 ▸ aten::linear", "m.py:f:3 ▸ aten::relu", "m.py:f:9 ▸ aten::linear", "aten::relu"],
         );
         check("n f 5", LayerKind::None, &[]);
+        check(
+            "o [xla jit_f] / y m.py:f:3 / o jit(f)/mul [fused: exp] 5",
+            LayerKind::Operators,
+            &["m.py:f:3 ▸ jit(f)/mul [fused: exp]"],
+        );
     }
 
     #[test]

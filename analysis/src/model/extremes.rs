@@ -110,9 +110,10 @@ impl KernelCounts {
             let registers = shape.and_then(|of| of.registers).map_or(0, |of| u64::from(of.max));
             let shared = shape.and_then(Shape::most_shared).map_or(0, u64::from);
             let sums = found.kernels.entry(name).or_default();
-            sums.launches += launches;
+            sums.launches = sums.launches.saturating_add(launches);
             sums.contexts += usize::from(launches > 0);
-            (sums.time_ns, sums.timed) = (sums.time_ns.saturating_add(time.sum), sums.timed + time.count);
+            sums.time_ns = sums.time_ns.saturating_add(time.sum);
+            sums.timed = sums.timed.saturating_add(time.count);
             sums.add(id, [launches, time.sum, time.max, registers, shared]);
         }
         found

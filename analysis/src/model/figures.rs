@@ -5,6 +5,7 @@
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::peaks::{Bound, Peaks};
@@ -72,6 +73,8 @@ pub(super) struct Sums {
     pub(super) kernels: u64,
     pub(super) allocated_bytes: u64,
     pub(super) flops: u64,
+    /// Of these, operations of work whose bytes are unknown: the size of some results is not recorded.
+    pub(super) flops_without_bytes: u64,
     pub(super) bytes: u64,
 }
 
@@ -83,6 +86,7 @@ impl Sums {
             (&mut self.kernels, other.kernels),
             (&mut self.allocated_bytes, other.allocated_bytes),
             (&mut self.flops, other.flops),
+            (&mut self.flops_without_bytes, other.flops_without_bytes),
             (&mut self.bytes, other.bytes),
         ];
         for (mine, theirs) in pairs {
@@ -98,14 +102,16 @@ impl Sums {
         *self == Sums::default()
     }
 
-    /// As figures. Zero work is unknown work: no formula fits, or no tensor was recorded.
+    /// As figures. Zero work is unknown work: no formula fits, or no tensor was recorded. Partly known bytes have no
+    /// intensity: it would be too high.
     pub(super) fn figures(&self, available: &AvailableFigures) -> Figures {
         let some = |is: bool, value: u64| is.then_some(value);
         let latency_ns = some(available.gpu || available.host.is_some(), self.latency_ns(available));
         let modelled_flops = some(available.work && self.flops > 0, self.flops);
         let modelled_bytes = some(available.work && self.bytes > 0, self.bytes);
         let ratio = |part: u64, whole: u64| part as f64 / whole as f64;
-        let flops_per_byte = modelled_flops.zip(modelled_bytes).map(|(flops, bytes)| ratio(flops, bytes));
+        let known_bytes = modelled_bytes.filter(|_| self.flops_without_bytes == 0);
+        let flops_per_byte = modelled_flops.zip(known_bytes).map(|(flops, bytes)| ratio(flops, bytes));
         let timed = latency_ns.filter(|latency_ns| available.rates && *latency_ns > 0);
         Figures {
             latency_ns,
@@ -120,6 +126,12 @@ impl Sums {
             bound: available.peaks.as_ref().zip(flops_per_byte).map(|(peaks, of)| peaks.bound(of)),
         }
     }
+}
+
+/// Whether some of the modelled work in a context has operations and no bytes, as that of a transposed convolution.
+pub(super) fn lacks_bytes(profile: &Profile, node: NodeId) -> bool {
+    let count = |metric: Metric| profile.tree.exclusive(node, metric).count;
+    count(Metric::ModelBytes) < count(Metric::ModelFlops)
 }
 
 #[cfg(test)]
@@ -151,5 +163,19 @@ mod tests {
         check(AvailableFigures::default(), Figures::default());
         let expect = Figures { modelled_flops: Some(5), ..Figures::default() };
         check(AvailableFigures { work: true, ..AvailableFigures::default() }, expect);
+    }
+
+    #[test]
+    fn work_with_partly_known_bytes_has_no_intensity() {
+        let available =
+            AvailableFigures { work: true, peaks: Peaks::new(10.0, 2.0, "given"), ..Default::default() };
+        let intensity = |flops_without_bytes: u64| {
+            let sums = Sums { flops: 4000, flops_without_bytes, bytes: 1000, ..Sums::default() };
+            let of = sums.figures(&available);
+            assert_eq!((of.modelled_flops, of.modelled_bytes), (Some(4000), Some(1000)));
+            (of.modelled_flops_per_byte, of.bound)
+        };
+        assert_eq!(intensity(0), (Some(4.0), Some(Bound::Memory)));
+        assert_eq!(intensity(3000), (None, None));
     }
 }

@@ -15,8 +15,8 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::contexts::ModelContexts;
-use super::figures::{AvailableFigures, Figures, Sums};
+use super::contexts::{ModelContext, ModelContexts};
+use super::figures::{AvailableFigures, Figures, Sums, lacks_bytes};
 use crate::amount::percent;
 
 /// A kernel in a layer.
@@ -87,6 +87,7 @@ type Launched = (NodeId, StrId);
 struct OperatorWork {
     calls: u64,
     flops: u64,
+    flops_without_bytes: u64,
     bytes: u64,
 }
 
@@ -116,7 +117,7 @@ impl KernelsByLayer {
             found.sums.entry(key).or_default().sums.add(&sums);
             let of_launches = times.entry((launcher(profile, id), name)).or_default();
             *of_launches = of_launches.saturating_add(time.sum);
-            let operator = with_work(profile, contexts, &works, contexts.at(id.index()).operator);
+            let operator = with_work(profile, contexts, &works, contexts.at(id.index()));
             if let Some(operator) = operator.filter(|_| launches > 0) {
                 launched.entry(operator).or_default().push((key, launches));
             }
@@ -151,8 +152,12 @@ impl KernelsByLayer {
                 let of_launches =
                     |sum: u64| (sum as f64 / work.calls as f64 * *launches as f64).round() as u64;
                 if let Some(of) = self.sums.get_mut(key) {
-                    of.sums.flops = of.sums.flops.saturating_add(of_launches(work.flops));
-                    of.sums.bytes = of.sums.bytes.saturating_add(of_launches(work.bytes));
+                    of.sums.add(&Sums {
+                        flops: of_launches(work.flops),
+                        flops_without_bytes: of_launches(work.flops_without_bytes),
+                        bytes: of_launches(work.bytes),
+                        ..Sums::default()
+                    });
                     of.with_work = of.with_work.saturating_add(*launches);
                 }
             }
@@ -276,21 +281,27 @@ fn operator_works(profile: &Profile, contexts: &ModelContexts) -> FxHashMap<u32,
         let work = works.entry(at.operator).or_default();
         work.calls = work.calls.saturating_add(calls);
         work.flops = work.flops.saturating_add(flops.sum);
+        if lacks_bytes(profile, node) {
+            work.flops_without_bytes = work.flops_without_bytes.saturating_add(flops.sum);
+        }
         work.bytes = work.bytes.saturating_add(profile.tree.exclusive(node, Metric::ModelBytes).sum);
     }
     works
 }
 
-/// The innermost operator with known work, from `operator` outwards.
+/// The innermost operator with known work around a kernel. The backward pass of an operator is below it, but is other
+/// work.
 fn with_work(
     profile: &Profile,
     contexts: &ModelContexts,
     works: &FxHashMap<u32, OperatorWork>,
-    mut operator: u32,
+    kernel: ModelContext,
 ) -> Option<u32> {
+    let mut operator = kernel.operator;
     while operator != 0 && !works.contains_key(&operator) {
         let parent = profile.tree.node(NodeId::from_number(operator)).parent;
         operator = contexts.at(parent.index()).operator;
     }
-    (operator != 0).then_some(operator)
+    let of_same_pass = || contexts.at(operator as usize).backward == kernel.backward;
+    (operator != 0 && of_same_pass()).then_some(operator)
 }

@@ -13,7 +13,7 @@ use deepctx_profile::profile::Profile;
 use serde::Serialize;
 
 use super::contexts::ModelContexts;
-use super::figures::{AvailableFigures, Figures, Sums};
+use super::figures::{AvailableFigures, Figures, Sums, lacks_bytes};
 use crate::amount::percent;
 
 /// One layer, without the layers in it.
@@ -107,6 +107,9 @@ impl LayerSums {
                 let layer = at.layer().filter(|_| !at.without_stack);
                 let mut sums = Sums::default();
                 *of_metric(&mut sums, metric) = cell.sum;
+                if metric == Metric::ModelFlops && lacks_bytes(profile, node) {
+                    sums.flops_without_bytes = cell.sum;
+                }
                 layer.and_then(|at| found.layers.get_mut(at)).unwrap_or(&mut found.outside).add(&sums);
                 if metric == Metric::ModelFlops && at.without_stack {
                     found.flops_without_stack = found.flops_without_stack.saturating_add(cell.sum);

@@ -238,6 +238,47 @@ fn an_operator_with_two_kernels_says_nothing_of_either() {
 }
 
 #[test]
+fn kernels_of_the_backward_pass_have_no_forward_work() {
+    let mut profile = text::parse("").unwrap();
+    let mut add = |path: &str, values: &[(Metric, u64)]| {
+        let frames: Vec<_> =
+            path.split(" / ").map(|part| text::parse_frame(&mut profile, part).unwrap()).collect();
+        values.iter().for_each(|(metric, value)| _ = profile.add(&frames, *metric, *value));
+    };
+    let work = [(Metric::Calls, 2), (Metric::ModelFlops, 2_000), (Metric::ModelBytes, 100)];
+    add("o aten::addmm / o aten::addmm [8x8, 8x8] f32", &work);
+    add("o aten::addmm / g gemm_tn", &[(Metric::Kernels, 2), (Metric::GpuTime, 20)]);
+    let below = "o aten::addmm / o [backward] / o AddmmBackward0 / o aten::mm";
+    add(&format!("{below} / g gemm_nn"), &[(Metric::Kernels, 2), (Metric::GpuTime, 10)]);
+    let of = tables(&profile, None);
+    let rows = of.kernel_names.rows.iter().map(|row| (row.kernel.as_str(), row.figures.modelled_flops));
+    assert_eq!(rows.collect::<Vec<_>>(), [("gemm_tn", Some(2_000)), ("gemm_nn", None)]);
+}
+
+#[test]
+fn a_transposed_convolution_leaves_its_layer_without_intensity() {
+    let mut profile = profile();
+    let mut add = |path: &str, metric, value| {
+        let frames: Vec<_> =
+            path.split(" / ").map(|part| text::parse_frame(&mut profile, part).unwrap()).collect();
+        profile.add(&frames, metric, value);
+    };
+    add("l Net.up (Up) / o aten::relu / o aten::relu [8] f32", Metric::ModelFlops, 8);
+    add("l Net.up (Up) / o aten::relu / o aten::relu [8] f32", Metric::ModelBytes, 64);
+    add(
+        "l Net.up (Up) / o aten::convolution / o aten::convolution [1x8x4x4, 8x8x2x2] f32",
+        Metric::ModelFlops,
+        8192,
+    );
+    let of = tables(&profile, Peaks::new(100e9, 10e9, "given"));
+    let up = &of.layers.rows.iter().find(|row| row.layer == "Net.up (Up)").unwrap().figures;
+    assert_eq!((up.modelled_flops, up.modelled_bytes), (Some(8200), Some(64)));
+    assert_eq!((up.modelled_flops_per_byte, up.bound), (None, None));
+    let fc1 = &of.layers.rows.iter().find(|row| row.layer == "Net.fc1 (Linear)").unwrap().figures;
+    assert_eq!(fc1.modelled_flops_per_byte, Some(20.0));
+}
+
+#[test]
 fn thirds_of_the_layers_say_what_they_have_most_of() {
     let of = tables(&profile(), None);
     let row = |of: &Stage| (of.stage, of.first, of.last, of.dominates.join(", "));
@@ -357,6 +398,17 @@ fn a_kernel_with_times_below_its_stream_counts_once() {
         (of.kernel_names.rows[0].figures.kernels, of.kernels.rows[0].figures.kernels),
         (Some(3), Some(3))
     );
+}
+
+#[test]
+fn huge_numbers_of_launches_saturate() {
+    let mut profile = text::parse("").unwrap();
+    for place in ["n a", "n b"] {
+        let stack = [place, "g gemm"].map(|part| text::parse_frame(&mut profile, part).unwrap());
+        profile.add(&stack, Metric::Kernels, u64::MAX);
+    }
+    let of = tables(&profile, None);
+    assert_eq!(of.kernel_frequency.rows[0].launches, u64::MAX);
 }
 
 #[test]

@@ -144,13 +144,14 @@ fn sums_by_line(profile: &Profile, metric: Metric) -> FxHashMap<String, Sums> {
         states.push(state);
         let sum = profile.tree.exclusive(NodeId::from_number(number as u32), metric).sum;
         if let Some(stage) = state.stage.filter(|_| sum > 0) {
-            sums.entry(state.trigger).or_default()[stage] += sum;
+            let of_stage = &mut sums.entry(state.trigger).or_default()[stage];
+            *of_stage = of_stage.saturating_add(sum);
         }
     }
     let mut by_line: FxHashMap<String, Sums> = FxHashMap::default();
     for (trigger, sums) in sums {
         let row = by_line.entry(trigger_label(profile, trigger)).or_default();
-        row.iter_mut().zip(sums).for_each(|(row, sum)| *row += sum);
+        row.iter_mut().zip(sums).for_each(|(row, sum)| *row = row.saturating_add(sum));
     }
     by_line
 }
@@ -266,5 +267,13 @@ mod tests {
                 "net.py:main:40: inductor 2",
             ]
         );
+    }
+
+    #[test]
+    fn huge_values_of_compilers_saturate() {
+        let lines = format!("P cc1-9 / n a {0}\n P cc1-9 / n b {0}\n P cc1-10 / n a {0}", u64::MAX);
+        let profile = text::parse(&lines).unwrap();
+        let rows = Compilations::compute(&Subset::new(&profile, &Selection::of(Metric::CpuTime))).rows;
+        assert_eq!((rows[0].line.as_str(), rows[0].total.value), ("processes of cc1", u64::MAX));
     }
 }

@@ -131,7 +131,8 @@ fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
         states.push((part, key));
         let sum = profile.tree.exclusive(NodeId::from_number(number as u32), metric).sum;
         if sum > 0 && key != Key::NONE {
-            *sums.entry(key).or_default() += sum;
+            let of_key = sums.entry(key).or_default();
+            *of_key = of_key.saturating_add(sum);
         }
     }
     let origin = |key: &Key| Origin {
@@ -222,5 +223,13 @@ pub(crate) mod tests {
             ]
         );
         assert_eq!((code.total.value, code.left_out.value), (860, 0));
+    }
+
+    #[test]
+    fn huge_values_of_compiled_code_saturate() {
+        let lines = format!("n a / o xla::cpu::DotThunk {0}\n n b / o xla::cpu::DotThunk {0}", u64::MAX);
+        let profile = text::parse(&lines).unwrap();
+        let code = CompiledCode::compute(&Subset::new(&profile, &Selection::of(Metric::CpuTime)));
+        assert_eq!(code.rows.rows[0].exclusive.value, u64::MAX);
     }
 }

@@ -116,8 +116,8 @@ fn costs(profile: &Profile, metric: Metric) -> FxHashMap<FrameId, Cost> {
         let around = std::iter::successors(Some(outer), |&at| Some(within[nodes[at].parent.index()]));
         let again = around.take_while(|at| *at != 0).any(|at| nodes[at].frame == node.frame);
         let cost = costs.entry(node.frame).or_default();
-        cost.own += inclusive[at];
-        cost.total += if again { 0 } else { inclusive[at] };
+        cost.own = cost.own.saturating_add(inclusive[at]);
+        cost.total = cost.total.saturating_add(if again { 0 } else { inclusive[at] });
     }
     costs
 }
@@ -158,6 +158,15 @@ mod tests {
             .collect();
         assert_eq!(rows, [("Net", 10, 50.0, 3), ("Net.b (Linear)", 70, 35.0, 0)]);
         assert_eq!((layers.rows[0].others[0].metric, layers.left_out), ("kernels", 1));
+    }
+
+    #[test]
+    fn huge_values_of_a_layer_saturate() {
+        let lines = format!("n a / l h.0 (Block) {0}\n n b / l h.0 (Block) {0}", u64::MAX);
+        let profile = deepctx_profile::text::parse(&lines).unwrap();
+        let layers = Layers::compute(&Subset::new(&profile, &Selection::of(Metric::CpuTime)));
+        let row = &layers.rows[0];
+        assert_eq!((row.exclusive.value, row.inclusive.value), (u64::MAX, u64::MAX));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! the frameworks' own functions, and finds no phase in a program that uses none of them.
 //!
 //! Where phases nest, the more specific one counts ([`Phase`] is in that order): recomputation of a checkpoint within
-//! the backward pass is backward; data that an optimizer sends to other hosts is communication.
+//! the backward pass is backward; data that an optimizer sends to other hosts is communication. A model that runs
+//! within an optimizer's step, by its closure, is forward.
 
 use crate::frame::{BACKWARD, Frame, is_spinning};
 use crate::profile::Profile;
@@ -130,7 +131,11 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
             phase => phase,
         };
         is_called[number] = is_called[parent] || own.names_a_caller;
-        phases[number] = above.max(own_phase);
+        phases[number] = match (above, own_phase) {
+            // The step of an optimizer calls a closure that runs the model.
+            (Phase::Optimizer, Phase::Forward) => Phase::Forward,
+            _ => above.max(own_phase),
+        };
     }
     // Web servers validate too.
     let trains = |phase: Phase| phase.is_part() && phase != Phase::Evaluation;
@@ -212,11 +217,15 @@ fn of_python(file: &str, function: &str) -> Phase {
     }
 }
 
+/// Whether an operator is a node of PyTorch's backward pass: `AddmmBackward0`.
+pub fn is_backward_node(name: &str) -> bool {
+    let is_numbered = name
+        .rsplit_once("Backward")
+        .is_some_and(|(of, number)| !of.is_empty() && number.bytes().all(|b| b.is_ascii_digit()));
+    is_numbered || name == "torch::autograd::AccumulateGrad"
+}
+
 fn of_operator(name: &str) -> Phase {
-    let is_step = |name: &str| {
-        name.rsplit_once("Backward")
-            .is_some_and(|(of, number)| !of.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-    };
     // JAX names what it transforms: `jit(f)/jvp(gate)/tanh`, and its gradient `jit(f)/transpose(jvp(gate))/mul`.
     let path = name.split(" [").next().filter(|path| path.contains('/')).unwrap_or_default();
     if name.starts_with("c10d::") {
@@ -225,7 +234,7 @@ fn of_operator(name: &str) -> Phase {
         Phase::Backward
     } else if path.contains("jvp(") {
         Phase::Forward
-    } else if name == BACKWARD || name == "torch::autograd::AccumulateGrad" || is_step(name) {
+    } else if name == BACKWARD || is_backward_node(name) {
         Phase::Backward
     } else {
         Phase::Other
@@ -254,6 +263,8 @@ fn of_range(name: &str) -> Phase {
     if let Some((_, phase)) = RANGES.iter().find(|(range, _)| *range == word) {
         return *phase;
     }
+    // To invalidate is no validation.
+    let lower = lower.replace("invalid", "");
     if name.starts_with("Optimizer.") {
         Phase::Optimizer
     } else if name.starts_with("enumerate(DataLoader)") {
@@ -344,6 +355,7 @@ mod tests {
             ("optimizer step", Phase::Optimizer),
             ("all-reduce", Phase::Communication),
             ("validation epoch", Phase::Evaluation),
+            ("invalidate cache", Phase::Other),
             ("forward_hook", Phase::Other),
             ("step", Phase::Other),
         ] {
@@ -389,5 +401,16 @@ mod tests {
         check(&format!("{MODULE} / o [backward] / o AddmmBackward0"), Phase::Backward);
         check(&format!("y /a/t.py:validate / {MODULE}"), Phase::Evaluation);
         check("y /v/torch/optim/sgd.py:SGD.step / n ncclAllReduce", Phase::Communication);
+    }
+
+    #[test]
+    fn a_model_called_by_an_optimizer_is_forward() {
+        const CLOSURE: &str = "y /v/torch/optim/adam.py:Adam.step / y /a/train.py:closure";
+        check(&format!("{CLOSURE} / {MODULE} / o aten::addmm"), Phase::Forward);
+        check(&format!("{CLOSURE} / y /v/torch/_tensor.py:Tensor.backward"), Phase::Backward);
+        check(&format!("{CLOSURE} / n f"), Phase::Optimizer);
+        // A copy of the model with averaged weights.
+        let averaged = "y /v/torch/optim/swa_utils.py:AveragedModel.forward";
+        check(&format!("{MODULE} / {averaged} / {MODULE} / o aten::addmm"), Phase::Forward);
     }
 }

@@ -1,7 +1,7 @@
 //! Operands: the arguments of an operator, as text.
 //!
-//! Owns: the text. Because: calls with tensors of the same kind share one frame, and only the text distinguishes
-//! frames. Does not: guess: an unknown tensor is `?`, and so is an unknown layout.
+//! Owns: the text, and which names have it. Because: calls with tensors of the same kind share one frame, and only the
+//! text distinguishes frames. Does not: guess: an unknown tensor is `?`, and so is an unknown layout.
 //!
 //! ```text
 //! [128, 32x64, 64x128 (transposed)] f32
@@ -48,6 +48,13 @@ pub fn text(operands: &[Operand], others: bool) -> String {
     }
     let list = format!("[{}]", parts.join(", "));
     same.map_or_else(|| list.clone(), |element| format!("{list} {}", element.name))
+}
+
+/// Whether the name of an operator's frame ends with its operands. In their place, names of compiled code have notes:
+/// `jit(f)/mul [fused: exp]`.
+pub fn has_operands(name: &str) -> bool {
+    const NOTES: [&str; 2] = ["fused: ", "or: "];
+    name.split_once(" [").is_some_and(|(_, rest)| !NOTES.iter().any(|note| rest.starts_with(note)))
 }
 
 fn one(operand: &Operand, same: Option<Element>) -> String {
@@ -116,6 +123,19 @@ mod tests {
             (vec![List(0, vec![])], false, "[list()]"),
         ] {
             assert_eq!(text(&operands, others), expect);
+        }
+    }
+
+    #[test]
+    fn notes_of_compilers_are_no_operands() {
+        for (name, expect) in [
+            ("aten::mm [32x64, 64x8] f32", true),
+            ("aten::cat [list()]", true),
+            ("aten::mm", false),
+            ("jit(f)/jvp(gate)/div [fused: neg, exp]", false),
+            ("jit(f)/tanh net.py:7 [or: jit(f)/tanh net.py:8]", false),
+        ] {
+            assert_eq!(has_operands(name), expect, "{name}");
         }
     }
 

@@ -202,7 +202,9 @@ pub fn work(operator: &str, tensors: &[Tensor], convolution: Option<&Convolution
         }
         (name, [q, k, v]) if name.contains("scaled_dot_product") && !name.contains("backward") => {
             let work = attention(tensors, [q, k, v].map(Tensor::sizes))?;
-            Some(Work { composite: name == "scaled_dot_product_attention", ..work })
+            // The second one calls `matmul` twice.
+            let composite = ["scaled_dot_product_attention", "_scaled_dot_product_attention_math"];
+            Some(Work { composite: composite.contains(&name), ..work })
         }
         ("layer_norm" | "batch_norm", [x, ..]) => {
             done(times(&[8, x.elements()]), Some(x.elements())).map(composite)
@@ -258,12 +260,17 @@ fn attention(tensors: &[Tensor], [q, k, v]: [&[u64]; 3]) -> Option<Work> {
     fits.then(|| work_of(tensors, flops, times(&[batch, heads, queries, out])))?
 }
 
-/// Whether an operator does part of the work of a composite one ([`Work::composite`]).
-pub fn does_work_of(operator: &str, composite: &str) -> bool {
+/// Whether an operator does part of the work of a composite one ([`Work::composite`]). `biased`: that one has a bias,
+/// or may have one.
+pub fn does_work_of(operator: &str, composite: &str, biased: bool) -> bool {
     let base = |name: &str| name.strip_prefix("aten::").unwrap_or(name).split('.').next().map(str::to_owned);
     let (Some(operator), Some(composite)) = (base(operator), base(composite)) else { return false };
     match &*composite {
-        "matmul" | "linear" => matches!(&*operator, "mm" | "addmm" | "bmm" | "baddbmm"),
+        "matmul" => matches!(&*operator, "mm" | "addmm" | "bmm" | "baddbmm"),
+        // Its weight is one matrix. Without a bias, it calls `matmul`.
+        "linear" if biased => operator == "addmm",
+        "linear" => matches!(&*operator, "matmul" | "mm"),
+        "_scaled_dot_product_attention_math" => matches!(&*operator, "matmul" | "bmm" | "baddbmm"),
         "conv1d" | "conv2d" | "conv3d" => operator == "convolution",
         "scaled_dot_product_attention" => operator.starts_with("_scaled_dot_product"),
         "layer_norm" | "batch_norm" => operator.strip_prefix("native_") == Some(&composite),
@@ -457,9 +464,23 @@ mod tests {
             ("aten::native_layer_norm", "aten::layer_norm", true),
             ("aten::_scaled_dot_product_efficient_attention", "aten::scaled_dot_product_attention", true),
             ("aten::mul.Tensor", "aten::add.Tensor", false),
+            ("aten::linear", "aten::matmul", false),
+            ("aten::bmm", "aten::_scaled_dot_product_attention_math", true),
+            ("aten::addmm", "aten::_scaled_dot_product_attention_math", false),
+            ("aten::bmm", "aten::_scaled_dot_product_flash_attention", false),
         ] {
-            assert_eq!(does_work_of(operator, composite), expect, "{operator} {composite}");
+            assert_eq!(does_work_of(operator, composite, true), expect, "{operator} {composite}");
         }
+        for (operator, with_bias, without) in
+            [("addmm", true, false), ("mm", false, true), ("matmul", false, true), ("bmm", false, false)]
+        {
+            let found = [true, false].map(|biased| does_work_of(operator, "aten::linear", biased));
+            assert_eq!(found, [with_bias, without], "{operator}");
+        }
+        let [q, k, v] = [f32s(&[2, 8, 10, 16]), f32s(&[2, 8, 12, 16]), f32s(&[2, 8, 12, 20])];
+        let composite = |operator: &str| work(operator, &[q, k, v], None).unwrap().composite;
+        assert!(composite("aten::_scaled_dot_product_attention_math"));
+        assert!(!composite("aten::_scaled_dot_product_flash_attention"));
     }
 
     #[test]

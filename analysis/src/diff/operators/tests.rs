@@ -98,6 +98,30 @@ fn operators_of_two_frameworks_match_by_what_they_compute() {
 }
 
 #[test]
+fn a_fusion_counts_for_the_operator_that_names_it() {
+    check(
+        "gpu-time: o [xla jit_f] / o jit(f)/jvp(g)/mul [fused: jit(f)/exp] / g fusion 5",
+        "gpu-time: o aten::mul.Tensor / g k 7",
+        &["mul [fused: jit(f)/exp] Name: mul [fused: jit(f)/exp] – – 5 – | aten::mul.Tensor – – 7 –"],
+    );
+}
+
+#[test]
+fn operators_within_autograd_nodes_are_of_the_backward_pass() {
+    // A capture, with the engine's call as a native function, and a trace of PyTorch.
+    check(
+        "gpu-time: o aten::mm / g a 30
+         gpu-time: n torch::autograd::Engine::evaluate_function / o MmBackward0 / o aten::mm / g a 40",
+        "gpu-time: o aten::mm / g b 30
+         gpu-time: o autograd::engine::evaluate_function: MmBackward0 / o MmBackward0 / o aten::mm / g b 50",
+        &[
+            "aten::mm backward Name: aten::mm – – 40 – | aten::mm – – 50 –",
+            "aten::mm Name: aten::mm – – 30 – | aten::mm – – 30 –",
+        ],
+    );
+}
+
+#[test]
 fn figures_that_one_profile_lacks_are_none() {
     let before = profile("wall-time: o aten::mm 5\nwall-time: o aten::mm 7\nwall-time: n f 4");
     let after = profile(

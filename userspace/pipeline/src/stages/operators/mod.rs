@@ -25,7 +25,7 @@ use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::operator::operand;
+use deepctx_profile::operator::operand::{self, Operand};
 use deepctx_profile::operator::work::{self, Work};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -182,7 +182,8 @@ impl Operators {
     ) -> Option<(FrameId, Option<Work>)> {
         let ProbePurpose::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
         let tensors = ReportedTensors::of(self.sites.arguments(arguments));
-        let counted_within = || self.reported.iter().any(|other| work::does_work_of(other, name));
+        let biased = !tensors.operands.contains(&Operand::Absent);
+        let counted_within = || self.reported.iter().any(|other| work::does_work_of(other, name, biased));
         let work = tensors.work(name).filter(|work| !work.composite || !counted_within());
         let text = format!("{name} {}", operand::text(&tensors.operands, *others));
         self.counts.not_understood += tensors.unknown as u64;
