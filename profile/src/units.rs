@@ -79,7 +79,10 @@ impl fmt::Display for Count {
 
 fn scaled(f: &mut fmt::Formatter<'_>, value: u64, scales: &[(u64, &str)]) -> fmt::Result {
     let last = (1, "");
-    let &(size, unit) = scales.iter().find(|&&(size, _)| value >= size).or(scales.last()).unwrap_or(&last);
+    // From half of the next smaller unit below it, a value rounds up to a unit: 999.6 µs are 1.00 ms.
+    let halves = scales.iter().skip(1).map(|(smaller, _)| smaller / 2).chain([0]);
+    let found = scales.iter().zip(halves).find(|((size, _), half)| value >= size - half);
+    let &(size, unit) = found.map(|(scale, _)| scale).or(scales.last()).unwrap_or(&last);
     if size == 1 {
         return f.pad(&format!("{value} {unit}"));
     }
@@ -210,6 +213,17 @@ mod tests {
         check(Bytes(1536).to_string(), "1.50 KiB");
         check(Bytes(u64::MAX).to_string(), "16777216 TiB");
         check(format!("{:>8}", Nanos(12)), "   12 ns");
+    }
+
+    #[test]
+    fn what_rounds_to_a_unit_is_shown_in_it() {
+        let check = |shown: String, expect: &str| assert_eq!(shown, expect);
+        check(Nanos(999_499).to_string(), "999 µs");
+        check(Nanos(999_600).to_string(), "1.00 ms");
+        check(Nanos(999_500_000).to_string(), "1.00 s");
+        check(Bytes(1023).to_string(), "1023 B");
+        check(Bytes((1 << 20) - 513).to_string(), "1023 KiB");
+        check(Bytes((1 << 20) - 1).to_string(), "1.00 MiB");
     }
 
     #[test]

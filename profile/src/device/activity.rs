@@ -358,7 +358,7 @@ impl Activities {
     /// Adds one.
     pub fn push(&mut self, activity: Activity) {
         if self.ring.len() >= self.capacity {
-            self.left_out += 1;
+            self.leave_out(1);
             self.ring.pop_front();
         }
         if self.capacity > 0 {
@@ -417,6 +417,10 @@ mod tests {
         let mut none = Activities::new(0);
         none.push(activity(1));
         assert_eq!((none.iter().len(), none.left_out()), (0, 1));
+        // A file may say anything.
+        none.leave_out(u64::MAX);
+        none.push(activity(2));
+        assert_eq!(none.left_out(), u64::MAX);
     }
 
     #[test]

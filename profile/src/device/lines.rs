@@ -60,7 +60,8 @@ fn collected(process: &GpuProcess) -> [String; 2] {
         JoinMethod::Estimated => "by order, an estimate",
         JoinMethod::None => "not at all",
     };
-    let reported = counted(process.kernels + process.graph_kernels, "kernel");
+    // A stored profile may state any number.
+    let reported = counted(process.kernels.saturating_add(process.graph_kernels), "kernel");
     let launches = match process.launches_collected {
         1 => "1 launch".to_owned(),
         n => format!("{n} launches"),
@@ -81,6 +82,17 @@ fn counted(n: u64, thing: &str) -> String {
 mod tests {
     use super::*;
     use crate::device::activity::ClockOffset;
+
+    #[test]
+    fn numbers_of_a_damaged_profile_do_not_overflow() {
+        let process = GpuProcess {
+            tier: Tier::Collected,
+            kernels: u64::MAX,
+            graph_kernels: u64::MAX,
+            ..GpuProcess::default()
+        };
+        assert!(device_lines(&process)[0].starts_with("18446744073709551615 kernels reported"));
+    }
 
     #[test]
     fn device_lines_name_the_source_of_times() {

@@ -33,7 +33,7 @@ pub fn losses(profile: &Profile) -> Vec<LossRow> {
 /// `None` without stacks, or if another tool counted them.
 pub fn complete_share(ledger: &Ledger) -> Option<f64> {
     let stacks = ledger.stage(Stage::Attribute).received;
-    let gap: u64 = cut(ledger).map(|(_, stacks)| stacks).sum();
+    let gap = cut(ledger).fold(0u64, |sum, (_, stacks)| sum.saturating_add(stacks));
     (stacks > 0).then(|| 1.0 - gap.min(stacks) as f64 / stacks as f64)
 }
 
@@ -90,5 +90,7 @@ mod tests {
         check(200, &[(no_row, 10), (CODE_TOO_NEW, 30), (UNKNOWN_END, 10)], Some(0.75));
         check(200, &[(left_out, 50)], Some(1.0));
         check(10, &[(no_row, 30)], Some(0.0));
+        // A file may say anything.
+        check(10, &[(no_row, u64::MAX), (CODE_TOO_NEW, 1)], Some(0.0));
     }
 }
