@@ -80,6 +80,7 @@ mod address_map;
 mod arena;
 mod attribute;
 mod attribution;
+mod by_process;
 mod config;
 mod cpython_calls;
 pub mod decode;

@@ -11,18 +11,20 @@ use std::hash::Hash;
 use deepctx_common::record::StackSample;
 use rustc_hash::FxHashMap;
 
-/// Threads with state: as many as may run on a big host. When full, the table is cleared.
+use crate::by_process::ByProcess;
+
+/// Threads with state: as many as may run on a big host. When full, the table is cleared for a new one.
 const THREADS_MAX: usize = 1 << 16;
 /// Cached lists: as many as there are operators, and some more for checkpoints.
 const LISTS_MAX: usize = 1 << 17;
 
-/// A stage's state of each thread, by process and thread id.
+/// A stage's state of each thread, by process and thread id. A range may end in any thread of its process.
 #[derive(Debug)]
-pub(crate) struct OpenScopes<T>(FxHashMap<(u32, u32), T>);
+pub(crate) struct OpenScopes<T>(ByProcess<u32, T, THREADS_MAX>);
 
 impl<T> Default for OpenScopes<T> {
     fn default() -> Self {
-        Self(FxHashMap::default())
+        Self(ByProcess::default())
     }
 }
 
@@ -30,26 +32,28 @@ impl<T: Default> OpenScopes<T> {
     /// The state of a record's thread, if it has any.
     #[inline]
     pub(crate) fn get(&self, who: &StackSample) -> Option<&T> {
-        self.0.get(&(who.pid, who.tid))
+        self.0.get(who.pid, &who.tid)
     }
 
     /// The same, mutable.
     #[inline]
     pub(crate) fn get_mut(&mut self, who: &StackSample) -> Option<&mut T> {
-        self.0.get_mut(&(who.pid, who.tid))
+        self.0.get_mut(who.pid, &who.tid)
     }
 
     /// The same, mutable; created empty if needed.
     pub(crate) fn entry(&mut self, who: &StackSample) -> &mut T {
-        if self.0.len() >= THREADS_MAX {
-            self.0.clear();
-        }
-        self.0.entry((who.pid, who.tid)).or_default()
+        self.0.get_or_insert_with(who.pid, who.tid, T::default)
+    }
+
+    /// Whether [`OpenScopes::entry`] clears the table for a record's thread.
+    pub(crate) fn is_full_for(&self, who: &StackSample) -> bool {
+        self.0.is_full() && self.get(who).is_none()
     }
 
     /// The state of the threads of a process.
     pub(crate) fn of_process(&mut self, pid: u32) -> impl Iterator<Item = &mut T> {
-        self.0.iter_mut().filter(move |((of, _), _)| *of == pid).map(|(_, thread)| thread)
+        self.0.of_process(pid)
     }
 
     /// The state of all threads.
@@ -59,7 +63,7 @@ impl<T: Default> OpenScopes<T> {
 
     /// Drops the threads of a process.
     pub(crate) fn forget_process(&mut self, pid: u32) {
-        self.0.retain(|(of, _), _| *of != pid);
+        self.0.remove(pid);
     }
 }
 
@@ -110,6 +114,30 @@ impl<T: Copy + Eq + Hash> ScopeLists<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn thread(pid: u32, tid: u32) -> StackSample {
+        StackSample { pid, tid, ..StackSample::default() }
+    }
+
+    #[test]
+    fn a_full_table_keeps_its_threads_until_another_comes() {
+        let mut scopes = OpenScopes::<u32>::default();
+        for tid in 0..THREADS_MAX as u32 {
+            *scopes.entry(&thread(tid % 7, tid)) = tid;
+        }
+        assert_eq!(*scopes.entry(&thread(3, 3)), 3);
+        let threads_of_3 = scopes.of_process(3).count();
+        scopes.forget_process(3);
+        assert_eq!((scopes.get(&thread(3, 3)), scopes.get(&thread(4, 4))), (None, Some(&4)));
+        assert_eq!((scopes.of_process(3).count(), scopes.all().count()), (0, THREADS_MAX - threads_of_3));
+        // There is room again, until it is used up.
+        (0..threads_of_3 as u32).for_each(|tid| *scopes.entry(&thread(9, tid)) = tid);
+        assert_eq!(scopes.get(&thread(4, 4)), Some(&4));
+        assert!(scopes.is_full_for(&thread(10, 1)) && !scopes.is_full_for(&thread(4, 4)));
+        scopes.entry(&thread(10, 1));
+        assert_eq!(scopes.get(&thread(4, 4)), None);
+        assert_eq!(scopes.all().count(), 1);
+    }
 
     #[test]
     fn lists_have_numbers_of_their_own() {

@@ -3,10 +3,9 @@
 //! Owns: which functions of which process have been reported. Because: some facts can only be read while the process
 //! lives or the coroutine runs, long before the sample's turn comes. Does not: read them.
 
-use deepctx_common::memory::table_bytes;
 use deepctx_common::record::word;
-use rustc_hash::FxHashSet;
 
+use crate::by_process::ByProcess;
 use crate::decode::Sample;
 use crate::stack_words::python_reference;
 use crate::symbols::{CoroutineReference, ModuleReference, PythonReference};
@@ -17,7 +16,8 @@ const SEEN_MAX: usize = 1 << 16;
 /// Python functions seen so far, so that each is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct SeenPythonObjects {
-    seen: FxHashSet<(u32, u64, u32)>,
+    /// By code object and checksum.
+    seen: ByProcess<(u64, u32), (), SEEN_MAX>,
     new: Vec<PythonReference>,
     coroutines: Vec<CoroutineReference>,
     modules: Vec<ModuleReference>,
@@ -43,10 +43,8 @@ impl SeenPythonObjects {
         if sample.fixed.python_frames == 0 {
             return NewReferences::default();
         }
-        if self.seen.len() >= SEEN_MAX {
-            self.seen.clear();
-        }
         self.coroutines.extend(coroutines(sample));
+        let pid = sample.fixed.pid;
         let mut words = sample.user.iter();
         while let Some(current) = words.next() {
             let tag = word::tag(current);
@@ -58,7 +56,9 @@ impl SeenPythonObjects {
                 && let Some(detail) = words.next()
             {
                 let reference = python_reference(current & word::PAYLOAD, detail);
-                if self.seen.insert((sample.fixed.pid, reference.code, reference.checksum)) {
+                let function = (reference.code, reference.checksum);
+                if self.seen.get(pid, &function).is_none() {
+                    self.seen.get_or_insert_with(pid, function, || ());
                     self.new.push(reference);
                 }
             }
@@ -68,12 +68,12 @@ impl SeenPythonObjects {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        table_bytes(self.seen.capacity(), size_of::<(u32, u64, u32)>())
+        self.seen.held_bytes()
     }
 
     /// The process runs another program now: its functions are new.
     pub(crate) fn forget(&mut self, pid: u32) {
-        self.seen.retain(|(of, _, _)| *of != pid);
+        self.seen.remove(pid);
     }
 }
 
@@ -104,7 +104,25 @@ fn of_words(mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Corout
 
 #[cfg(test)]
 mod tests {
+    use deepctx_common::record::StackSample;
+
     use super::*;
+    use crate::decode::Words;
+
+    #[test]
+    fn functions_of_a_process_are_new_after_it_was_forgotten() {
+        let words = [word::tagged(word::PYTHON, 0xa0), word::python_detail(7, 0)];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let new_in = |seen: &mut SeenPythonObjects, pid: u32| {
+            let fixed = StackSample { pid, python_frames: 1, ..StackSample::default() };
+            let (kernel, user) = (Words::default(), Words::of(&bytes));
+            seen.new_in(&Sample { fixed, words: &bytes, kernel, user }).functions.len()
+        };
+        let mut seen = SeenPythonObjects::default();
+        assert_eq!([7, 7, 8].map(|pid| new_in(&mut seen, pid)), [1, 0, 1]);
+        seen.forget(7);
+        assert_eq!([8, 7].map(|pid| new_in(&mut seen, pid)), [0, 1]);
+    }
 
     fn check(words: &[u64], expect: &[(u64, u64)]) {
         let found: Vec<_> = of_words(words.iter().copied()).map(|of| (of.frame, of.function.code)).collect();

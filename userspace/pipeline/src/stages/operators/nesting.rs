@@ -8,10 +8,10 @@
 //! Certain: an operator has ended when one begins that is not below it on the stack. Learned: from the frame of one
 //! operator, at exactly this distance, the call of the other was seen within (or outside of) it.
 
-use rustc_hash::FxHashMap;
-
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
+
+use crate::by_process::ByProcess;
 
 /// Operators that may be open at a time. More than a few dozen is a recursion.
 const OPEN_MAX: usize = 128;
@@ -31,10 +31,9 @@ pub(super) struct OpenOperator {
     pub(super) node: NodeId,
 }
 
-/// One operator's place relative to another.
+/// One operator's place relative to another, in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Places {
-    process: u32,
     outer: u64,
     inner: u64,
     distance: u64,
@@ -54,7 +53,7 @@ enum NestingEvidence {
 /// Evidence of stacks.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    seen: FxHashMap<Places, NestingEvidence>,
+    seen: ByProcess<Places, NestingEvidence, SEEN_MAX>,
     /// How often a stack contradicted earlier ones.
     pub(super) contradicted: u64,
 }
@@ -73,14 +72,11 @@ pub(super) enum Parent {
 impl Memory {
     /// Drops a process: its addresses may change meaning.
     pub(super) fn forget(&mut self, process: u32) {
-        self.seen.retain(|places, _| places.process != process);
+        self.seen.remove(process);
     }
 
-    fn learn(&mut self, places: Places, now: NestingEvidence) {
-        if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&places) {
-            self.seen.clear();
-        }
-        let known = self.seen.entry(places).or_insert(now);
+    fn learn(&mut self, process: u32, places: Places, now: NestingEvidence) {
+        let known = self.seen.get_or_insert_with(process, places, || now);
         if *known != now {
             self.contradicted += 1;
             *known = NestingEvidence::Both;
@@ -122,7 +118,6 @@ impl Thread {
     ) {
         self.reach(stack_pointer);
         let places = |outer: &OpenOperator| Places {
-            process,
             outer: outer.code,
             inner: code,
             distance: outer.stack_pointer.wrapping_sub(stack_pointer),
@@ -134,12 +129,12 @@ impl Thread {
             match rest.iter().rposition(|frame| *frame == open.frame) {
                 Some(at) => {
                     if std::mem::take(&mut innermost) {
-                        memory.learn(places(open), NestingEvidence::Inside);
+                        memory.learn(process, places(open), NestingEvidence::Inside);
                     }
                     left.push(*open);
                     rest = &rest[..at];
                 }
-                None if innermost => memory.learn(places(open), NestingEvidence::Behind),
+                None if innermost => memory.learn(process, places(open), NestingEvidence::Behind),
                 None => {}
             }
         }
@@ -152,8 +147,8 @@ impl Thread {
         self.reach(stack_pointer);
         while let Some(outer) = self.open.last() {
             let distance = outer.stack_pointer.wrapping_sub(stack_pointer);
-            let places = Places { process, outer: outer.code, inner: code, distance };
-            match memory.seen.get(&places) {
+            let places = Places { outer: outer.code, inner: code, distance };
+            match memory.seen.get(process, &places) {
                 Some(NestingEvidence::Inside) => return Parent::In(*outer),
                 Some(NestingEvidence::Behind) => drop(self.open.pop()),
                 Some(NestingEvidence::Both) | None => return Parent::Unknown,

@@ -25,6 +25,7 @@ use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
+use crate::by_process::ByProcess;
 use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
@@ -103,7 +104,7 @@ pub(crate) struct XlaThunks {
     classes: Vec<Kind>,
     threads: OpenScopes<Thread>,
     lists: ScopeLists<Thunk>,
-    numbers: FxHashMap<Key, ThunkId>,
+    numbers: ByProcess<Key, ThunkId, STEPS_MAX>,
     frames: FxHashMap<ThunkId, Box<[FrameId]>>,
     given: u32,
     counts: Counts,
@@ -117,10 +118,9 @@ struct Kind {
     nests: bool,
 }
 
-/// Identifies a thunk.
+/// Identifies a thunk of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    pid: u32,
     class: Class,
     unit_number: u64,
     unit: StrId,
@@ -183,12 +183,11 @@ impl XlaThunks {
         let unit = text(bytes.get(..read)?)?;
         let unit_number = argument(Role::UnitNumber)?;
         let shown = if cut { format!("{unit}…") } else { unit.to_owned() };
-        let key =
-            Key { pid: who.pid, class, unit_number, unit: profile.text(&shown), name: profile.text(name) };
-        if let Some(id) = self.numbers.get(&key) {
+        let key = Key { class, unit_number, unit: profile.text(&shown), name: profile.text(name) };
+        if let Some(id) = self.numbers.get(who.pid, &key) {
             return Some(*id);
         }
-        if self.numbers.len() >= STEPS_MAX {
+        if self.numbers.is_full() {
             self.numbers.clear();
             self.frames.clear();
         }
@@ -205,7 +204,7 @@ impl XlaThunks {
             frames.push(compiled_frame(&Name::Compiled { name: &unit }, profile));
         }
         frames.push(compiled_frame(&Name::Compiled { name }, profile));
-        self.numbers.insert(key, id);
+        self.numbers.get_or_insert_with(who.pid, key, || id);
         self.frames.insert(id, frames.into());
         Some(id)
     }
@@ -398,9 +397,12 @@ impl Stage for XlaThunks {
     }
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
-        self.threads.forget_process(change.pid);
+        let Self { threads, numbers, frames, .. } = self;
+        threads.forget_process(change.pid);
         // In another program the same names may mean something else.
-        self.numbers.retain(|key, _| key.pid != change.pid);
+        for id in numbers.remove(change.pid).into_values() {
+            frames.remove(&id);
+        }
     }
 
     fn gaps(&self) -> Vec<StageGap> {
@@ -410,5 +412,27 @@ impl Stage for XlaThunks {
             StageGap { reason: THUNK_UNCERTAIN, count: self.counts.uncertain },
             StageGap { reason: THUNK_CALL_LOST, count: self.sites.lost() },
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::ProcessChangeKind;
+
+    #[test]
+    fn frames_of_thunks_are_dropped_with_their_process() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let mut thunks = XlaThunks::default();
+        for pid in [7, 8] {
+            let (unit, name) = (StrId::EMPTY, StrId::EMPTY);
+            let key = Key { class: Class(0), unit_number: 1, unit, name };
+            thunks.numbers.get_or_insert_with(pid, key, || ThunkId(pid));
+            thunks.frames.insert(ThunkId(pid), Box::default());
+        }
+        let change = ProcessChange { pid: 7, time_ns: 1, kind: ProcessChangeKind::Ends };
+        thunks.on_process(change, &mut profile);
+        assert_eq!((thunks.numbers.values_mut().count(), thunks.frames.len()), (1, 1));
+        assert!(thunks.frames.contains_key(&ThunkId(8)));
     }
 }
