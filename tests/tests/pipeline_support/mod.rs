@@ -50,7 +50,7 @@
 
 pub(crate) mod calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::reasons;
@@ -296,6 +296,9 @@ pub(crate) struct NamesInAddresses {
     pub(crate) silent: bool,
     /// The next question whether names of the kernel changed is answered with this.
     pub(crate) kernel_renamed: bool,
+    /// If set, nobody answers for a process that has ended.
+    pub(crate) forgets_users: bool,
+    ended: BTreeSet<u32>,
 }
 
 impl NamesInAddresses {
@@ -322,7 +325,7 @@ impl NamesInAddresses {
 
 impl ProcessFacts for NamesInAddresses {
     fn accountable_user(&mut self, pid: u32) -> Option<u32> {
-        Some(pid / PIDS_OF_USER)
+        (!self.forgets_users || !self.ended.contains(&pid)).then_some(pid / PIDS_OF_USER)
     }
 
     fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
@@ -358,7 +361,9 @@ impl Symbols for NamesInAddresses {
         self.push(event.pid, event.header.time_ns, &process, "");
     }
 
-    fn on_exit(&mut self, _: &ProcessEvent) {}
+    fn on_exit(&mut self, event: &ProcessEvent) {
+        self.ended.insert(event.pid);
+    }
 
     fn retire(&mut self, _: u64) {}
 

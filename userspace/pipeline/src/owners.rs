@@ -47,7 +47,7 @@ impl Owners {
         owner
     }
 
-    /// A process ended, or may have another user now.
+    /// A process begins, or executes another program: its user may be another one than that of its number before.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.of_process.remove(&pid);
     }

@@ -300,6 +300,8 @@ impl<S: Symbols> Pipeline<S> {
                 | Event::Correlation(_)
                 | Event::Message(..) => {
                     if let Event::Sample(sample) | Event::Block(sample) | Event::Call(sample, _) = event {
+                        // By the sample's turn, nobody may know anymore whose process it was.
+                        self.owners.of(sample.fixed.pid, &mut self.symbols);
                         self.note_python(&sample);
                     }
                     if let Event::Message(message, bytes) = event {
@@ -350,6 +352,10 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     fn feed_change(&mut self, time_ns: u64, cpu: u16, sequence: u64, change: Change<S::Space>) {
+        // Not at its end: its last samples still wait for their turn.
+        if let Change::Fork(event) | Change::Exec(event) = &change {
+            self.owners.forget(event.pid);
+        }
         let key = Key { time_ns, cpu, sequence };
         match self.changes.push(key, change) {
             Ok(()) => {}
@@ -421,7 +427,6 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     fn process_changes(&mut self, event: &ProcessEvent, kind: ProcessChangeKind) {
-        self.owners.forget(event.pid);
         self.stages.on_process(ProcessChange { pid: event.pid, time_ns: event.header.time_ns, kind });
     }
 }
