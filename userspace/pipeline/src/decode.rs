@@ -299,7 +299,7 @@ pub fn records(batch: &[u8]) -> impl Iterator<Item = Slot<'_>> {
 }
 
 /// Largest plausible gap between two records of a CPU: a CPU cannot lose more in a day.
-const GAP_MAX: u64 = 1 << 36;
+pub(crate) const GAP_MAX: u64 = 1 << 36;
 
 /// Counts, per CPU, the sequence numbers that never came.
 ///

@@ -48,8 +48,9 @@ impl DutyCycle {
     /// Writes how much of the time until `now_ns` was watched, unless all of it was.
     pub(crate) fn write_to(&self, account: &mut Account, now_ns: u64) {
         let Some(first_ns) = self.first_ns.filter(|_| self.paused) else { return };
-        let watched_ns =
-            self.watched_ns + self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        let open_ns = self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        // Times of a damaged capture may be anything.
+        let watched_ns = self.watched_ns.saturating_add(open_ns);
         let of_ns = now_ns.saturating_sub(first_ns).max(watched_ns).max(1);
         let share = watched_ns as f64 / of_ns as f64 * 100.0;
         let (windows, s) = (self.windows, if self.windows == 1 { "" } else { "s" });
@@ -132,6 +133,17 @@ mod tests {
             150,
             Some(
                 "operators: attached 100.0 % of the time, in 1 duty window (--probe-budget 10%), of which counts are",
+            ),
+        );
+    }
+
+    #[test]
+    fn duty_windows_with_impossible_times_do_not_overflow() {
+        check(
+            &[0, u64::MAX, 5],
+            100,
+            Some(
+                "operators: attached 100.0 % of the time, in 2 duty windows (--probe-budget 10%), of which counts are",
             ),
         );
     }

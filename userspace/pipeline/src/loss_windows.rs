@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::decode::GAP_MAX;
 use crate::input::DutyWindow;
 
 /// Loss windows kept per CPU; beyond that, the two oldest become one that covers both.
@@ -17,6 +18,8 @@ pub(crate) struct LossWindows {
     cpus: Vec<Cpu>,
     /// Records that came too late to be used, by time.
     unused: Vec<Gap>,
+    /// No gap ends later. Usually none is recent, and every stack asks.
+    newest_ns: u64,
     /// Times without probes, oldest first: at most [`GAPS_MAX`], merged in the same way.
     pauses: VecDeque<(u64, u64)>,
 }
@@ -58,10 +61,15 @@ impl LossWindows {
             self.cpus.resize(cpu + 1, Cpu::default());
         }
         let cpu = &mut self.cpus[cpu];
+        // A damaged number: all later ones would be below it, and losses among them would not show.
+        if sequence > cpu.highest.saturating_add(GAP_MAX) {
+            return;
+        }
         if sequence > cpu.highest {
             if sequence > cpu.highest + 1 {
                 let (first, last) = (cpu.highest + 1, sequence - 1);
                 push(&mut cpu.gaps, Gap { first, last, from_ns: cpu.newest_ns, to_ns: time_ns });
+                self.newest_ns = self.newest_ns.max(time_ns);
             }
             cpu.highest = sequence;
         } else {
@@ -74,6 +82,7 @@ impl LossWindows {
     pub(crate) fn record_unused(&mut self, time_ns: u64) {
         let gap = Gap { first: u64::MAX, last: u64::MAX, from_ns: time_ns, to_ns: time_ns };
         push(&mut self.unused, gap);
+        self.newest_ns = self.newest_ns.max(time_ns);
     }
 
     /// Records the beginning or end of a duty window.
@@ -124,9 +133,11 @@ impl LossWindows {
         recent.into_iter().any(|(began_ns, _)| *began_ns <= to_ns)
     }
 
+    #[inline]
     fn any_lost(&self, from_ns: u64, to_ns: u64) -> bool {
         let within = |gap: &Gap| gap.to_ns >= from_ns && gap.from_ns <= to_ns;
-        self.unused.iter().any(within) || self.cpus.iter().any(|cpu| cpu.gaps.iter().any(within))
+        self.newest_ns >= from_ns
+            && (self.unused.iter().any(within) || self.cpus.iter().any(|cpu| cpu.gaps.iter().any(within)))
     }
 }
 
@@ -136,6 +147,8 @@ fn push(gaps: &mut Vec<Gap>, gap: Gap) {
         let next = &mut gaps[0];
         next.first = oldest.first;
         next.from_ns = oldest.from_ns.min(next.from_ns);
+        // Late records come in any order.
+        next.to_ns = oldest.to_ns.max(next.to_ns);
     }
     gaps.push(gap);
 }
@@ -219,6 +232,24 @@ mod tests {
         assert_eq!(gaps.pauses.len(), GAPS_MAX);
         assert!(gaps.not_probed(15, 16) && gaps.not_probed(1985, 1986));
         assert!(!gaps.not_probed(1995, 1996));
+    }
+
+    #[test]
+    fn times_of_late_records_stay_in_the_merged_window() {
+        let mut gaps = LossWindows::default();
+        gaps.record_unused(1_000);
+        (0..GAPS_MAX as u64).for_each(|time_ns| gaps.record_unused(time_ns));
+        assert_eq!(gaps.unused.len(), GAPS_MAX);
+        assert!(gaps.any(1_000, 1_000) && !gaps.any(1_001, 1_001));
+    }
+
+    #[test]
+    fn a_damaged_number_hides_no_later_gap() {
+        let mut gaps = LossWindows::default();
+        for (sequence, time_ns) in [(1, 10), (u64::MAX, 20), (2, 30), (5, 50)] {
+            gaps.record(0, sequence, time_ns);
+        }
+        assert!(gaps.any(40, 45) && !gaps.any(12, 28));
     }
 
     #[test]
