@@ -138,7 +138,8 @@ impl<S: Symbols> Pipeline<S> {
         self.profile.grow_for(self.owners.of(wake.pid, &mut self.symbols));
         let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
         let end = WaitEnd::from(wake);
-        if self.stages.set.off_cpu.on_end(id, end, &mut self.profile) {
+        let waits = &mut self.stages.set.off_cpu;
+        if waits.on_end(id, end, &mut self.profile) || waits.was_given_up(id, wake.stack) {
             return self.stages.record_spans();
         }
         let space = self.symbols.space(wake.pid, end.at_ns);

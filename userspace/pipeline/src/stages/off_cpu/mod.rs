@@ -110,6 +110,8 @@ pub(crate) struct OffCpu {
     waits: FxHashMap<WaitId, Wait>,
     /// When the open wait of each thread began.
     of_thread: FxHashMap<u32, u64>,
+    /// Waits that began before were given up, since there were too many. `CLOCK_MONOTONIC` nanoseconds.
+    given_up_ns: u64,
     gaps: WaitGaps,
     /// Waits, for a trace of single events.
     pub(crate) spans: Spans,
@@ -121,11 +123,28 @@ impl OffCpu {
         self.runs(id.tid, id.began_ns);
         if self.waits.len() >= WAITS_MAX {
             self.gaps.end_lost += self.waits.len() as u64;
-            self.waits.clear();
-            self.of_thread.clear();
+            self.given_up_ns = id.began_ns;
+            self.drop_all(SpanEnd::Lost);
         }
         self.of_thread.insert(id.tid, id.began_ns);
         self.waits.insert(id, Wait::Unresolved { pid, ended: None });
+    }
+
+    /// Drops all waits, whose ends are not known.
+    fn drop_all(&mut self, end: SpanEnd) {
+        let Self { waits, spans, .. } = self;
+        for (id, wait) in waits.drain() {
+            if let Wait::Open { pid, context, .. } = wait {
+                spans.add(span(id, pid, context, end, None));
+            }
+        }
+        self.of_thread.clear();
+    }
+
+    /// Whether a wait with one of [`wake_stack`], which is not known, is one of those that were given up: most of its
+    /// time may have been entered, so none of it is entered now.
+    pub(crate) fn was_given_up(&self, id: WaitId, stack: u32) -> bool {
+        stack == wake_stack::SENT && id.began_ns < self.given_up_ns
     }
 
     /// The thread is on a CPU at this time: an earlier wait of it is over, though no record said so. (Some kernels hide
@@ -424,11 +443,7 @@ impl Stage for OffCpu {
 
     fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
         self.enter_until(now_ns, 0, profile);
-        for (id, wait) in &self.waits {
-            if let Wait::Open { pid, context, .. } = *wait {
-                self.spans.add(span(*id, pid, context, SpanEnd::Open, None));
-            }
-        }
+        self.drop_all(SpanEnd::Open);
     }
 
     fn keep_events(&mut self, _level: TraceLevel) {

@@ -76,6 +76,36 @@ fn a_thread_that_runs_does_not_wait_any_more() {
 }
 
 #[test]
+fn time_of_waits_given_up_is_not_entered_again() {
+    let (mut profile, mut waits) = (profile(), OffCpu::default());
+    waits.spans.want();
+    waits.on_begin(id(0, 100), 7);
+    waits.resolved(id(0, 100), ROOT, &mut profile);
+    waits.enter_until(160, 1, &mut profile);
+    (1..=WAITS_MAX as u32).for_each(|tid| waits.on_begin(id(tid, 200 + u64::from(tid)), 7));
+    let newest = id(WAITS_MAX as u32, 200 + WAITS_MAX as u64);
+    assert_eq!((waits.waits.len(), waits.wait_gaps().end_lost), (1, WAITS_MAX as u64));
+    let lost: Vec<_> = waits.spans.take().map(|span| (span.of.tid, span.end)).collect();
+    assert_eq!(lost, [(0, SpanEnd::Lost)], "the others had no context yet");
+    // Their ends come later. The wait without a stack was never among those that are followed.
+    assert!(!waits.on_end(id(0, 100), WaitEnd::at(100_000), &mut profile));
+    let dropped = |id, stack| waits.was_given_up(id, stack);
+    assert!(dropped(id(0, 100), wake_stack::SENT) && !dropped(newest, wake_stack::SENT));
+    assert!(!dropped(id(0, 100), wake_stack::RATE_LIMITED));
+}
+
+#[test]
+fn a_wait_open_at_the_end_is_one_event() {
+    let (mut profile, mut waits) = (profile(), OffCpu::default());
+    waits.spans.want();
+    waits.on_begin(id(1, 100), 7);
+    waits.resolved(id(1, 100), ROOT, &mut profile);
+    (0..2).for_each(|_| waits.finish(150, &mut profile));
+    assert_eq!(off_cpu(&profile), 50);
+    assert_eq!(waits.spans.take().map(|span| span.end).collect::<Vec<_>>(), [SpanEnd::Open]);
+}
+
+#[test]
 fn our_own_program_is_no_part_of_the_wait() {
     let mut profile = Profile::new(Default::default(), Default::default());
     let mut frame = |symbol: &str| {
