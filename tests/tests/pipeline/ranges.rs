@@ -187,6 +187,34 @@ fn a_record_without_a_name_is_no_range() {
 }
 
 #[test]
+fn a_name_is_that_of_the_next_call_only() {
+    for between in ["ends 7/7 app handle=0x80", "marked 7/7 app : ! py:main@9"] {
+        check(
+            &format!(
+                "9 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:main@9
+                 10 call 2 {between}
+                 11 call 3 begins 7/7 app handle=0x40
+                 20 sample 7/7 app py:work@1 py:main@9"
+            ),
+            "app-7;m.py:main;m.py:work 1",
+        );
+    }
+}
+
+#[test]
+fn a_record_that_begins_twice_has_one_lost_end() {
+    let records = format!(
+        "{STEP}
+        12 call 3 named 7/7 app text=batch : ! py:_enter@1 py:train@4 py:main@9
+        13 call 4 begins 7/7 app handle=0x40
+        20 call 5 ends 7/7 app handle=0x40"
+    );
+    check_gaps("attribute", &records, "attribute range-uncertain 1");
+    let batch = "app-7;m.py:main;m.py:train;[range] epoch;[range] batch 7";
+    check_metric(&records, Metric::RangeTime, batch);
+}
+
+#[test]
 fn pushed_range_is_open_until_popped_in_its_domain() {
     let records = "
         10 call 1 pushed 7/7 app text=epoch : ! py:push@1 py:train@3 py:main@9
@@ -256,4 +284,10 @@ fn a_function_that_marks_steps_ends_one_with_each_call() {
         70 sample 7/7 app py:work@1 py:train@4 py:main@9";
     check_metric(records, Metric::StepTime, "app-7;m.py:main;m.py:train;[range] marked 50");
     check(records, "app-7;m.py:main;m.py:train;m.py:work 1");
+    let mut pipeline = run(records);
+    let profile = pipeline.profile();
+    let (place, steps) = profile.tree.cells(Metric::StepTime).next().unwrap();
+    let times = profile.step_times.of(place).unwrap();
+    let percentile = |percent| times.percentile(percent, steps).map(|bounds| bounds.middle().0);
+    assert_eq!([50, 95].map(percentile), [Some(20), Some(30)]);
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: what a stage has observed since it was last drained. Because: the stage that knows ranges does not record
 //! events, and the stage that records events does not know ranges. Does not: bound itself: the caller of a stage
-//! drains its spans at once, and one call ends at most the open scopes of one process's threads.
+//! drains its spans at once, and one call ends at most the scopes that are open.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::WakeUp;
@@ -35,7 +35,7 @@ pub(crate) enum SpanEnd {
 }
 
 /// A thread, in the pid namespace of the profiler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SpanThread {
     /// Process id.
     pub(crate) pid: u32,

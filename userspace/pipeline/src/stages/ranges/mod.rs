@@ -27,7 +27,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::Time;
+use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;
 
 use crate::config::Config;
@@ -57,6 +57,8 @@ reasons! {
         "ranges had not ended when their process did: they have no time";
     const RANGE_CALL_LOST = "range-call-lost",
         "beginnings or ends of ranges were counted by their probe and never came";
+    const RANGES_FULL = "ranges-full",
+        "ranges were given up, or training steps not handed on: there were more than are remembered";
 }
 
 /// Files of PyTorch and Python whose functions only lead to the beginning of a range.
@@ -145,6 +147,7 @@ struct Counts {
     unnamed: u64,
     nested: u64,
     unfinished: u64,
+    full: u64,
 }
 
 impl Counts {
@@ -172,7 +175,11 @@ impl Ranges {
             self.counts.dropped(missing, thread.forget(SpanEnd::Lost, &mut self.spans));
             return None;
         }
-        Some(listed)
+        // The lists of other threads have pushed it out meanwhile.
+        if self.lists.get(listed).is_none() {
+            thread.list(&mut self.lists);
+        }
+        thread.listed
     }
 
     /// Drops a thread's ranges if the end of one may be missing.
@@ -183,6 +190,20 @@ impl Ranges {
             && let Some(missing) = loss.cause_with(self.budget, thread.since_ns, now_ns)
         {
             self.counts.dropped(missing, thread.forget(SpanEnd::Lost, &mut self.spans));
+        }
+    }
+
+    /// The name of a range that is about to begin, and when it was given. It holds for the next call of its thread.
+    fn take_name(&mut self, who: &StackSample) -> Option<(NodeId, u64)> {
+        self.threads.get_mut(who)?.named.take()
+    }
+
+    /// Gives up the ranges of all threads if there is no room for one more.
+    fn make_room(&mut self, who: &StackSample) {
+        if self.threads.is_full_for(who) {
+            for thread in self.threads.all() {
+                self.counts.full += thread.forget(SpanEnd::Lost, &mut self.spans) as u64;
+            }
         }
     }
 
@@ -211,6 +232,7 @@ impl Ranges {
         let CallRecord { sample: who, arguments, thread } = *call;
         let Some(kind) = self.sites.record(&arguments.call).copied() else { return };
         self.only_certain(who, loss);
+        self.take_name(who);
         // A message that is not text is a number that only a tool understands.
         let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
         let name = match (kind, self.symbols.get(&arguments.call.site)) {
@@ -230,14 +252,27 @@ impl Ranges {
             Kind::Started => Key::Profiler,
             Kind::Step => return self.step(place, thread_of(who), began_ns, loss, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
+                self.make_room(who);
                 self.threads.entry(who).named = Some((place, began_ns));
                 return;
             }
         };
-        let of = self.threads.entry(who);
-        let begun = of.on_begin(OpenRange { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
-        self.counts.nested += u64::from(!begun);
-        of.list(&mut self.lists);
+        let range = OpenRange { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 };
+        self.begin(who, range);
+    }
+
+    /// A range begins in a thread.
+    fn begin(&mut self, who: &StackSample, range: OpenRange) {
+        self.make_room(who);
+        let Self { threads, lists, counts, spans, .. } = self;
+        let of = threads.entry(who);
+        let unended = of.drop_unended(range.key, spans);
+        // A program may say twice that the part to be profiled begins.
+        if matches!(range.key, Key::Record(_)) {
+            counts.dropped(LossCause::Lost, unended);
+        }
+        counts.nested += u64::from(!of.on_begin(range));
+        of.list(lists);
     }
 
     /// Names that end a training step, and that no range began with.
@@ -253,6 +288,7 @@ impl Ranges {
         if matches!(self.sites.what(&arguments.call), Some(Kind::Begins)) {
             self.only_certain(who, loss);
         }
+        let named = self.take_name(who);
         let handle = self.sites.argument(arguments, Role::Handle);
         let (key, began, anywhere) = match (self.sites.what(&arguments.call), handle) {
             (Some(Kind::Popped), domain) => (Key::Pushed(domain.unwrap_or(0)), false, false),
@@ -260,21 +296,17 @@ impl Ranges {
             (kind, Some(record)) => (Key::Record(record), kind == Some(&Kind::Begins), true),
             (_, None) => return,
         };
-        let Self { threads, lists, counts, budget, .. } = self;
         if began {
             // A record without a name is not one of the program's ranges.
-            let Some(of) = threads.get_mut(who) else { return };
-            let Some((place, named_ns)) = of.named.take() else { return };
-            if let Some(missing) = loss.cause_with(*budget, named_ns, now_ns) {
+            let Some((place, named_ns)) = named else { return };
+            if let Some(missing) = loss.cause_with(self.budget, named_ns, now_ns) {
                 // Another range may have begun with this name, and this one have another.
-                return counts.dropped(missing, 1);
+                return self.counts.dropped(missing, 1);
             }
             let range = OpenRange { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
-            if !of.on_begin(range) {
-                counts.nested += 1;
-            }
-            return of.list(lists);
+            return self.begin(who, range);
         }
+        let Self { threads, lists, .. } = self;
         // Usually it ends where it began.
         let here = threads.get_mut(who).and_then(|of| of.on_end(key, now_ns, lists));
         let ended = here.or_else(|| {
@@ -324,9 +356,11 @@ impl Ranges {
         let budget = self.budget;
         let missed = |before_ns| loss.cause_with(budget, before_ns, now_ns).is_some();
         if let Some(took_ns) = self.steps.on_end(first, of, now_ns, missed, &mut self.spans) {
-            profile.tree.add(place, Metric::StepTime, took_ns);
+            profile.add_step(place, Nanos(took_ns));
             if let Some(steps) = self.ended_steps.as_mut().filter(|steps| steps.len() < ENDED_STEPS_MAX) {
                 steps.push(EndedStep { place: first, began_ns: now_ns - took_ns, took_ns });
+            } else if self.ended_steps.is_some() {
+                self.counts.full += 1;
             }
         }
     }
@@ -522,6 +556,66 @@ impl Stage for Ranges {
             StageGap { reason: RANGE_NESTED, count: self.counts.nested },
             StageGap { reason: RANGE_UNFINISHED, count: self.counts.unfinished },
             StageGap { reason: RANGE_CALL_LOST, count: self.sites.lost() },
+            StageGap { reason: RANGES_FULL, count: self.counts.full },
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_range_outlives_the_list_that_holds_it() {
+        let mut ranges = Ranges::new(&Config::default());
+        let (who, loss, place) = (StackSample::default(), LossWindows::default(), NodeId::from_number(1));
+        let (key, of) = (Key::Profiler, thread_of(&who));
+        let thread = ranges.threads.entry(&who);
+        thread.on_begin(OpenRange { key, place, thread: place, of, began_ns: 0, within_ns: 0 });
+        thread.list(&mut ranges.lists);
+        let listed = ranges.of(&who, &loss).unwrap();
+        // Other threads have so many lists that none of the first are kept.
+        let mut other = 2;
+        while ranges.lists.get(listed).is_some() {
+            ranges.lists.id(&[NodeId::from_number(other)]);
+            other += 1;
+        }
+        let listed = ranges.of(&who, &loss).unwrap();
+        assert_eq!(ranges.lists.get(listed), Some(&[place][..]));
+    }
+
+    #[test]
+    fn ranges_given_up_for_another_thread_are_counted() {
+        let mut ranges = Ranges::new(&Config::default());
+        ranges.spans.want();
+        let who = |tid| StackSample { tid, ..StackSample::default() };
+        let begin = |ranges: &mut Ranges, tid: u32| {
+            let (key, of, place) = (Key::Record(9), thread_of(&who(tid)), NodeId::from_number(1));
+            let range = OpenRange { key, place, thread: place, of, began_ns: 0, within_ns: 0 };
+            ranges.begin(&who(tid), range);
+        };
+        (0..3).for_each(|tid| begin(&mut ranges, tid));
+        let mut tid = 3;
+        while !ranges.threads.is_full_for(&who(tid)) {
+            ranges.threads.entry(&who(tid));
+            tid += 1;
+        }
+        // A known thread: only its own range with the same record is over.
+        begin(&mut ranges, 2);
+        assert_eq!((ranges.counts.uncertain, ranges.counts.full), (1, 0));
+        begin(&mut ranges, tid);
+        assert_eq!((ranges.counts.uncertain, ranges.counts.full), (1, 3));
+        assert_eq!(ranges.spans.take().filter(|span| span.end == SpanEnd::Lost).count(), 4);
+    }
+
+    #[test]
+    fn steps_that_nobody_takes_are_counted_beyond_their_bound() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let mut ranges = Ranges::new(&Config { hands_out_steps: true, ..Config::default() });
+        let loss = LossWindows::default();
+        for now_ns in 0..ENDED_STEPS_MAX as u64 + 3 {
+            ranges.step(NodeId::ROOT, SpanThread::default(), now_ns, &loss, &mut profile);
+        }
+        assert_eq!((ranges.ended_steps().len(), ranges.counts.full), (ENDED_STEPS_MAX, 2));
     }
 }

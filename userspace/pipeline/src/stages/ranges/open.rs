@@ -74,10 +74,18 @@ impl Thread {
         &self.open
     }
 
+    /// Drops an earlier range with this record, or the part that was profiled before: it is over, and its end was not
+    /// seen. Pushed ranges stay below later ones. Returns how many were dropped.
+    pub(super) fn drop_unended(&mut self, key: Key, spans: &mut Spans) -> usize {
+        if matches!(key, Key::Pushed(_)) {
+            return 0;
+        }
+        let over = self.open.extract_if(.., |open| open.key == key);
+        over.inspect(|range| spans.add(range.span(SpanEnd::Lost))).count()
+    }
+
     /// A range begins; false if too many are open.
     pub(super) fn on_begin(&mut self, range: OpenRange) -> bool {
-        // An earlier range with the same record must be over; pushed ranges stay below later ones.
-        self.open.retain(|open| matches!(open.key, Key::Pushed(_)) || open.key != range.key);
         if self.open.len() >= OPEN_MAX {
             return false;
         }
@@ -98,7 +106,11 @@ impl Thread {
         let at = self.open.iter().rposition(|open| open.key == key)?;
         let range = self.open.remove(at);
         if let Some(around) = at.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
-            around.within_ns += now_ns.saturating_sub(range.began_ns);
+            // Ranges that overlap count twice, and times of a damaged capture may be anything.
+            around.within_ns = around.within_ns.saturating_add(now_ns.saturating_sub(range.began_ns));
+        }
+        if let Some(outermost) = self.open.first() {
+            self.since_ns = outermost.began_ns;
         }
         self.list(lists);
         Some(EndedRange { range, is_outermost: at == 0 })
@@ -128,13 +140,14 @@ mod tests {
     #[track_caller]
     fn check(events: &str, expect: &[u64]) -> Vec<(u64, bool)> {
         let (mut thread, mut lists) = (Thread::default(), ScopeLists::default());
-        let mut ended = Vec::new();
+        let (mut ended, mut spans) = (Vec::new(), Spans::default());
         for (now, event) in (0..).zip(events.split(' ')) {
             let number: u64 = event[1..].parse().unwrap();
             let key = if event.starts_with(['+', '-']) { Key::Record(number) } else { Key::Pushed(number) };
             if event.starts_with(['+', '>']) {
                 let place = NodeId::from_number(number as u32);
                 let of = SpanThread::default();
+                thread.drop_unended(key, &mut spans);
                 assert!(thread.on_begin(OpenRange {
                     key,
                     place,
@@ -178,6 +191,48 @@ mod tests {
         assert_eq!(check(">1 >1 <1", &[1]), [(1, false)]);
         assert_eq!(check(">1 >2 <1 <2", &[]), [(1, true), (2, true)]);
         assert_eq!(check(">1 +7 <1 <1", &[7]), [(1, true)]);
+    }
+
+    /// A thread in which records 0, 1 and 2 began at these times.
+    fn begun(at_ns: [u64; 3]) -> Thread {
+        let mut thread = Thread::default();
+        for (record, began_ns) in (0..).zip(at_ns) {
+            let (key, place, of) = (Key::Record(record), NodeId::from_number(1), SpanThread::default());
+            assert!(thread.on_begin(OpenRange { key, place, thread: place, of, began_ns, within_ns: 0 }));
+        }
+        thread
+    }
+
+    #[test]
+    fn what_was_lost_before_the_outermost_began_ended_none() {
+        let (mut thread, mut lists) = (begun([10, 20, 30]), ScopeLists::default());
+        assert_eq!(thread.since_ns, 10);
+        thread.on_end(Key::Record(1), 40, &mut lists);
+        assert_eq!(thread.since_ns, 10);
+        thread.on_end(Key::Record(0), 50, &mut lists);
+        assert_eq!(thread.since_ns, 30);
+    }
+
+    #[test]
+    fn a_replaced_range_is_an_event_with_a_lost_end() {
+        let (mut thread, mut spans) = (begun([10, 20, 30]), Spans::default());
+        spans.want();
+        let dropped = [Key::Record(1), Key::Record(1), Key::Pushed(0)].map(|key| {
+            let dropped = thread.drop_unended(key, &mut spans);
+            (dropped, thread.open().len())
+        });
+        assert_eq!(dropped, [(1, 2), (0, 2), (0, 2)]);
+        let ends: Vec<_> = spans.take().map(|span| (span.began_ns, span.end)).collect();
+        assert_eq!(ends, [(20, SpanEnd::Lost)]);
+    }
+
+    #[test]
+    fn times_that_cannot_be_do_not_overflow() {
+        let (mut thread, mut lists) = (begun([0, 0, 0]), ScopeLists::default());
+        for record in [1, 2] {
+            thread.on_end(Key::Record(record), u64::MAX, &mut lists);
+        }
+        assert_eq!(thread.open()[0].within_ns, u64::MAX);
     }
 
     #[test]

@@ -35,20 +35,19 @@ impl Places {
             return node;
         }
         frames.retain(|frame| !matches!(kind(frame), FrameKind::Native | FrameKind::Unresolved));
-        if self.0.len() >= PLACES_MAX {
+        if self.0.len() >= PLACES_MAX && !self.0.contains_key(&*frames) {
             self.0.clear();
         }
         *self.0.entry(frames.into()).or_insert(node)
     }
 }
 
-/// The last ends of steps.
+/// The last ends of steps, by place and thread: short-lived processes and threads share a node.
 #[derive(Debug, Default)]
-pub(super) struct Steps(FxHashMap<NodeId, LastEnd>);
+pub(super) struct Steps(FxHashMap<(NodeId, SpanThread), LastEnd>);
 
 #[derive(Clone, Copy, Debug)]
 struct LastEnd {
-    of: SpanThread,
     /// `CLOCK_MONOTONIC` nanoseconds.
     at_ns: u64,
     /// The step that began then.
@@ -56,8 +55,8 @@ struct LastEnd {
 }
 
 impl LastEnd {
-    fn step(self, place: NodeId, end: SpanEnd) -> Span {
-        Span { kind: SpanKind::Step(self.number), of: self.of, node: place, began_ns: self.at_ns, end }
+    fn step(self, node: NodeId, of: SpanThread, end: SpanEnd) -> Span {
+        Span { kind: SpanKind::Step(self.number), of, node, began_ns: self.at_ns, end }
     }
 }
 
@@ -72,35 +71,57 @@ impl Steps {
         missed: impl FnOnce(u64) -> bool,
         spans: &mut Spans,
     ) -> Option<u64> {
-        if self.0.len() >= PLACES_MAX && !self.0.contains_key(&place) {
+        let key = (place, of);
+        if self.0.len() >= PLACES_MAX && !self.0.contains_key(&key) {
             self.all_end(|_| true, spans);
         }
-        let before = self.0.get(&place).copied();
+        let before = self.0.get(&key).copied();
         let number = before.map_or(1, |before| before.number + 1);
-        let last = LastEnd { of, at_ns: now_ns, number };
-        self.0.insert(place, last);
+        let last = LastEnd { at_ns: now_ns, number };
+        self.0.insert(key, last);
         let took = before.and_then(|before| {
             let took = (!missed(before.at_ns)).then(|| now_ns.saturating_sub(before.at_ns));
-            spans.add(before.step(place, took.map_or(SpanEnd::Lost, |_| SpanEnd::At(now_ns))));
+            spans.add(before.step(place, of, took.map_or(SpanEnd::Lost, |_| SpanEnd::At(now_ns))));
             took
         });
-        let begins = Span { kind: SpanKind::StepBegins(number), ..last.step(place, SpanEnd::Open) };
+        let begins = Span { kind: SpanKind::StepBegins(number), ..last.step(place, of, SpanEnd::Open) };
         spans.add(begins);
         took
     }
 
     /// No further step ends in these threads: those that have begun stay open.
     pub(super) fn all_end(&mut self, of: impl Fn(SpanThread) -> bool, spans: &mut Spans) {
-        let gone = self.0.extract_if(|_, last| of(last.of));
-        gone.for_each(|(place, last)| spans.add(last.step(place, SpanEnd::Open)));
+        let gone = self.0.extract_if(|(_, thread), _| of(*thread));
+        gone.for_each(|((place, thread), last)| spans.add(last.step(place, thread, SpanEnd::Open)));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::frame::{Frame, Role};
+    use deepctx_profile::intern::StrId;
+
     use super::*;
 
     const OF: SpanThread = SpanThread { pid: 7, tid: 8 };
+
+    #[test]
+    fn a_known_place_keeps_its_node_in_full_tables() {
+        let (mut profile, mut places) =
+            (Profile::new(Default::default(), Default::default()), Places::default());
+        let (file, role) = (StrId::EMPTY, Role::Code);
+        let mut nodes = Vec::new();
+        for number in 0..PLACES_MAX as u32 {
+            let function = StrId::from_number(number);
+            let frame = profile.frame(Frame::Python { function, file, line: None, first_line: None, role });
+            nodes.push(profile.tree.child(NodeId::ROOT, frame));
+            places.first(nodes[number as usize], &profile);
+        }
+        let native = Frame::NativeUnnamed { module: file, offset: 1, reason: file, role };
+        let native = profile.frame(native);
+        let other = profile.tree.child(nodes[7], native);
+        assert_eq!(places.first(other, &profile), nodes[7]);
+    }
 
     #[test]
     fn steps_are_between_ends_at_one_place() {
@@ -130,5 +151,14 @@ mod tests {
             (b, SpanKind::Step(2), 50, SpanEnd::Open),
         ];
         assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn processes_that_share_a_node_have_their_own_steps() {
+        let (mut steps, mut spans) = (Steps::default(), Spans::default());
+        let other = SpanThread { pid: 9, tid: 9 };
+        let took = [(OF, 10), (other, 14), (OF, 30), (other, 44)]
+            .map(|(of, now_ns)| steps.on_end(NodeId::from_number(1), of, now_ns, |_| false, &mut spans));
+        assert_eq!(took, [None, None, Some(20), Some(30)]);
     }
 }
