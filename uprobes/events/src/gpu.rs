@@ -63,7 +63,7 @@ pub enum GraphCall {
     Instantiate,
     /// An executable graph is changed.
     Update,
-    /// An executable graph is destroyed.
+    /// A graph, executable or not, is destroyed.
     Release,
     /// A node is added to a graph explicitly.
     Node,

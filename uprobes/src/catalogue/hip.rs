@@ -69,9 +69,10 @@ pub(super) const ROWS: &[Row] = table! { Hip, Gpu:
         (Out Pointer, Graph Pointer, Flags U64);
     Graph(GraphCall::Instantiate), OutPointer => hipGraphInstantiateWithParams 6.1
         (Out Pointer, Graph Pointer, Parameters Pointer);
-    Graph(GraphCall::Update), NotNeeded => hipGraphExecUpdate 4.5
+    Graph(GraphCall::Update), Status => hipGraphExecUpdate 4.5
         (GraphExec Pointer, Graph Pointer, Other Pointer, Other Pointer);
     Graph(GraphCall::Release), NotNeeded => hipGraphExecDestroy 4.3 (GraphExec Pointer);
+    Graph(GraphCall::Release), NotNeeded => hipGraphDestroy 4.3 (Graph Pointer);
     Graph(GraphCall::NodeWithoutWork), OutPointer => hipGraphAddHostNode 4.5
         (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => hipGraphAddKernelNode 4.3

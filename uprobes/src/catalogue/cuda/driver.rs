@@ -69,11 +69,12 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaDriver, Gpu:
     Graph(GraphCall::Instantiate), OutPointer => cuGraphInstantiateWithParams 12.0,
             cuGraphInstantiateWithParams_ptsz 12.0
         (Out Pointer, Graph Pointer, Parameters Pointer);
-    Graph(GraphCall::Update), NotNeeded => cuGraphExecUpdate 10.2
+    Graph(GraphCall::Update), Status => cuGraphExecUpdate 10.2
         (GraphExec Pointer, Graph Pointer, Other Pointer, Other Pointer);
-    Graph(GraphCall::Update), NotNeeded => cuGraphExecUpdate_v2 12.0
+    Graph(GraphCall::Update), Status => cuGraphExecUpdate_v2 12.0
         (GraphExec Pointer, Graph Pointer, Other Pointer);
     Graph(GraphCall::Release), NotNeeded => cuGraphExecDestroy 10.0 (GraphExec Pointer);
+    Graph(GraphCall::Release), NotNeeded => cuGraphDestroy 10.0 (Graph Pointer);
     Graph(GraphCall::NodeWithoutWork), OutPointer => cuGraphAddHostNode 10.0
         (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => cuGraphAddKernelNode 10.0

@@ -57,9 +57,10 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaRuntime, Gpu:
     Graph(GraphCall::Instantiate), OutPointer => cudaGraphInstantiateWithParams 12.0,
             cudaGraphInstantiateWithParams_ptsz 12.0
         (Out Pointer, Graph Pointer, Parameters Pointer);
-    Graph(GraphCall::Update), NotNeeded => cudaGraphExecUpdate 10.2
+    Graph(GraphCall::Update), Status => cudaGraphExecUpdate 10.2
         (GraphExec Pointer, Graph Pointer, Other Pointer);
     Graph(GraphCall::Release), NotNeeded => cudaGraphExecDestroy 10.0 (GraphExec Pointer);
+    Graph(GraphCall::Release), NotNeeded => cudaGraphDestroy 10.0 (Graph Pointer);
     Graph(GraphCall::NodeWithoutWork), OutPointer => cudaGraphAddHostNode 10.0
         (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => cudaGraphAddKernelNode 10.0

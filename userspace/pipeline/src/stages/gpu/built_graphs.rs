@@ -49,16 +49,19 @@ struct BuiltGraph {
 pub(super) struct BuiltGraphs {
     graphs: FxHashMap<u64, BuiltGraph>,
     nodes: FxHashMap<u64, BuiltNode>,
+    left_out: u64,
 }
 
 impl BuiltGraphs {
     /// A node with this handle was added to a graph.
     pub(super) fn add(&mut self, graph: u64, handle: u64, node: AddedNode) {
         if self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
+            self.left_out += self.graphs.len() as u64;
             self.graphs.clear();
         }
         let of = self.graphs.entry(graph).or_default();
         if self.nodes.len() >= NODES_MAX {
+            self.left_out += 1;
             // A reused handle no longer means the earlier node.
             of.nodes.remove(&handle);
             return;
@@ -90,7 +93,8 @@ impl BuiltGraphs {
             let Some(node) = node else { return false };
             let before = graph.nodes.get(&before).filter(|_| !graph.is_copied);
             match (&mut node.after, before) {
-                (Some(known), Some(before)) => known.push(*before),
+                // Behind more of them, its order would not be found anyway.
+                (Some(known), Some(before)) if known.len() < AFTER_MAX => known.push(*before),
                 (known, _) => *known = None,
             }
         }
@@ -135,6 +139,11 @@ impl BuiltGraphs {
         }
         found.sort_unstable();
         Some(found)
+    }
+
+    /// Graphs and nodes for which there was no room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
     }
 }
 
@@ -206,6 +215,19 @@ mod tests {
     }
 
     #[test]
+    fn what_finds_no_room_is_counted() {
+        let node = |order| AddedNode { order, works: true, after: Some(Vec::new()) };
+        let mut graphs = BuiltGraphs::default();
+        let most = GRAPHS_MAX as u64;
+        (1..=most + 1).for_each(|graph| graphs.add(graph, 1, node(graph)));
+        assert_eq!(graphs.left_out(), most);
+        (most + 2..=NODES_MAX as u64).for_each(|order| graphs.add(GRAPH, order, node(order)));
+        assert_eq!(graphs.left_out(), most);
+        graphs.add(GRAPH, 0, node(0));
+        assert_eq!(graphs.left_out(), most + 1);
+    }
+
+    #[test]
     fn a_node_behind_too_many_has_no_order() {
         let mut graphs = BuiltGraphs::default();
         let count = AFTER_MAX as u64 + 1;
@@ -218,5 +240,8 @@ mod tests {
         }
         assert_eq!(graphs.after(count + 1), None);
         assert_eq!(graphs.after(count + 2).map(|after| after.len()), Some(AFTER_MAX));
+        // With one more edge, none is kept.
+        assert!(graphs.connect(GRAPH, [(1, count + 2), (2, count + 2)].into_iter()));
+        assert!(graphs.nodes[&(count + 2)].after.is_none());
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct GraphOrder {
     streams: FxHashMap<StreamKey, CapturePosition>,
     events: FxHashMap<u64, CapturePosition>,
     after: FxHashMap<u64, Box<[u64]>>,
+    left_out: u64,
 }
 
 impl GraphOrder {
@@ -50,10 +51,12 @@ impl GraphOrder {
     pub(super) fn add(&mut self, stream: StreamKey, recording: u64) -> u64 {
         let number = self.number();
         let place = self.streams.get(&stream).filter(|place| place.recording == recording);
-        if self.after.len() < NODES_MAX
-            && let Some(after) = place.and_then(|place| place.after.clone())
-        {
-            self.after.insert(number, after.into());
+        match place.and_then(|place| place.after.clone()) {
+            Some(after) if self.after.len() < NODES_MAX => {
+                self.after.insert(number, after.into());
+            }
+            Some(_) => self.left_out += 1,
+            None => {}
         }
         self.put(stream, CapturePosition { recording, after: Some(vec![number]) });
         number
@@ -70,6 +73,7 @@ impl GraphOrder {
         if self.events.len() < PLACES_MAX || self.events.contains_key(&event) {
             self.events.insert(event, place);
         } else {
+            self.left_out += self.events.len() as u64 + 1;
             self.events.clear();
         }
     }
@@ -113,9 +117,15 @@ impl GraphOrder {
     fn put(&mut self, stream: StreamKey, place: CapturePosition) {
         if self.streams.len() >= PLACES_MAX && !self.streams.contains_key(&stream) {
             // Streams without a position: their next nodes have no order.
+            self.left_out += self.streams.len() as u64;
             self.streams.clear();
         }
         self.streams.insert(stream, place);
+    }
+
+    /// Nodes and positions for which there was no room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
     }
 }
 
@@ -171,6 +181,21 @@ mod tests {
         check("begin 10, node 12, node 12", &["?", "1"]);
         // Positions of a recording that ended are gone.
         check("begin 10, event 70 10, end, node 11", &["?"]);
+    }
+
+    #[test]
+    fn nodes_and_positions_without_room_are_counted() {
+        let mut order = GraphOrder::default();
+        let (stream, most) = (StreamKey::new(10, 7, false), PLACES_MAX as u64);
+        order.on_begin(stream, 1, true);
+        for _ in 0..=NODES_MAX {
+            order.add(stream, 1);
+        }
+        assert_eq!(order.left_out(), 1);
+        (0..=most).for_each(|event| order.event(event, stream, Some(1)));
+        assert_eq!(order.left_out(), 1 + most + 1);
+        (0..=most).for_each(|handle| order.on_begin(StreamKey::new(handle + 10, 7, false), 1, true));
+        assert_eq!(order.left_out(), 1 + most + 1 + most);
     }
 
     #[test]

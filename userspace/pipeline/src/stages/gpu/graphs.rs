@@ -22,6 +22,9 @@ use rustc_hash::FxHashMap;
 const GRAPHS_MAX: usize = 1 << 12;
 /// Nodes of a graph that are remembered. Whole training steps have some ten thousand.
 const NODES_MAX: usize = 1 << 16;
+/// Nodes of all launchable graphs of a process, each of which takes some tens of bytes again: two hundred graphs of
+/// ten thousand nodes.
+const INSTANCE_NODES_MAX: usize = 1 << 21;
 
 /// Numbers of nodes that are remembered: those of the graphs themselves, and of each launchable instance.
 const NUMBERS_MAX: usize = 1 << 18;
@@ -92,11 +95,14 @@ pub(super) struct Graphs {
     recording: FxHashMap<u64, Vec<RecordedNode>>,
     graphs: FxHashMap<u64, Nodes>,
     launchable: FxHashMap<u64, LaunchableGraph>,
+    /// Nodes of all launchable graphs.
+    instance_nodes: usize,
     /// The latest recorded node of each thread, until its number is known.
     latest: FxHashMap<u32, RecordedNode>,
     /// Nodes by reported number.
     numbered: FxHashMap<u64, RecordedNode>,
-    below: FxHashMap<(NodeId, u64), NodeId>,
+    /// Contexts by the launch of the graph and the context that recorded the node.
+    below: FxHashMap<(NodeId, NodeId), NodeId>,
     left_out: u64,
 }
 
@@ -149,14 +155,17 @@ impl Graphs {
         number: u64,
         make: impl FnOnce(&RecordedNode) -> NodeId,
     ) -> Option<NodeId> {
-        if let Some(node) = self.below.get(&(launch, number)) {
+        let recorded = self.numbered.get(&number)?;
+        // Not by number: it may have been given to another node since.
+        let key = (launch, recorded.node);
+        if let Some(node) = self.below.get(&key) {
             return Some(*node);
         }
-        let node = make(self.numbered.get(&number)?);
+        let node = make(recorded);
         if self.below.len() >= BELOW_MAX {
             self.below.clear();
         }
-        self.below.insert((launch, number), node);
+        self.below.insert(key, node);
         Some(node)
     }
 
@@ -180,7 +189,7 @@ impl Graphs {
 
     fn put(&mut self, graph: u64, nodes: Nodes) {
         if self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
-            // The calls that destroy graphs are not watched, so most of these are gone.
+            self.left_out += self.graphs.len() as u64;
             self.graphs.clear();
         }
         self.graphs.insert(graph, nodes);
@@ -212,14 +221,14 @@ impl Graphs {
 
     /// A graph was made launchable.
     pub(super) fn instantiated(&mut self, launchable: u64, graph: u64) {
-        let Some(nodes) = self.graphs.get(&graph).cloned() else {
-            self.launchable.remove(&launchable);
-            return;
-        };
-        if self.launchable.len() >= GRAPHS_MAX && !self.launchable.contains_key(&launchable) {
+        self.released(launchable);
+        let Some(nodes) = self.graphs.get(&graph).cloned() else { return };
+        let instance_nodes = self.instance_nodes + nodes.len();
+        if self.launchable.len() >= GRAPHS_MAX || instance_nodes > INSTANCE_NODES_MAX {
             self.left_out += 1;
             return;
         }
+        self.instance_nodes = instance_nodes;
         let mut named: FxHashMap<FrameId, (Vec<usize>, usize)> = FxHashMap::default();
         for (place, node) in nodes.iter().enumerate() {
             named.entry(node.frame).or_default().0.push(place);
@@ -235,9 +244,16 @@ impl Graphs {
         }
     }
 
+    /// A graph is gone; launchable ones that were made of it stay.
+    pub(super) fn destroyed(&mut self, graph: u64) {
+        self.graphs.remove(&graph);
+    }
+
     /// A launchable graph is gone.
     pub(super) fn released(&mut self, launchable: u64) {
-        self.launchable.remove(&launchable);
+        if let Some(gone) = self.launchable.remove(&launchable) {
+            self.instance_nodes -= gone.nodes.len();
+        }
     }
 
     /// A launchable graph.
@@ -347,6 +363,11 @@ mod tests {
         graphs
     }
 
+    fn names(graphs: &mut Graphs, launchable: u64) -> Option<Vec<u32>> {
+        let graph = graphs.launchable(launchable)?;
+        Some(graph.nodes().iter().map(|node| node.frame.number()).collect())
+    }
+
     #[test]
     fn nodes_of_equal_name_are_separate_once_all_numbers_arrived() {
         let mut graphs = launchable(&[5, 6, 5]);
@@ -404,16 +425,58 @@ mod tests {
     }
 
     #[test]
+    fn a_number_means_the_node_that_got_it_last() {
+        let mut graphs = Graphs::default();
+        for name in [5, 6] {
+            graphs.recording_by(1, recorded(name));
+            graphs.made(1, 100, activity::node::KERNEL);
+            let found = graphs.numbered(NodeId::from_number(1), 100, |recorded| recorded.node);
+            assert_eq!(found.map(NodeId::number), Some(name));
+        }
+    }
+
+    #[test]
+    fn instances_of_large_graphs_have_a_bound() {
+        let mut graphs = Graphs::default();
+        graphs.put(0x100, Arc::new(vec![recorded(5); NODES_MAX]));
+        let most = (INSTANCE_NODES_MAX / NODES_MAX) as u64;
+        (0..=most).for_each(|launchable| graphs.instantiated(launchable, 0x100));
+        assert!(graphs.launchable(most - 1).is_some() && graphs.launchable(most).is_none());
+        assert_eq!(graphs.left_out(), 1);
+        // One that is instantiated anew, or released, leaves room.
+        graphs.instantiated(0, 0x100);
+        graphs.released(1);
+        graphs.instantiated(most, 0x100);
+        assert!(graphs.launchable(0).is_some() && graphs.launchable(most).is_some());
+        assert_eq!(graphs.left_out(), 1);
+    }
+
+    #[test]
+    fn graphs_that_make_room_for_another_are_counted() {
+        let mut graphs = Graphs::default();
+        (1..=GRAPHS_MAX as u64).for_each(|graph| graphs.add(graph, recorded(5)));
+        assert_eq!(graphs.left_out(), 0);
+        graphs.add(GRAPHS_MAX as u64 + 1, recorded(5));
+        assert_eq!(graphs.left_out(), GRAPHS_MAX as u64);
+    }
+
+    #[test]
+    fn a_reused_handle_begins_empty() {
+        let mut graphs = launchable(&[5]);
+        graphs.destroyed(0x100);
+        graphs.add(0x100, recorded(7));
+        graphs.instantiated(0x201, 0x100);
+        assert_eq!(names(&mut graphs, 0x201), Some(vec![7]));
+        // What was made of the first stays.
+        assert_eq!(names(&mut graphs, 0x200), Some(vec![5]));
+    }
+
+    #[test]
     fn a_graph_is_what_was_recorded_added_or_copied() {
         let mut graphs = launchable(&[5]);
         graphs.cloned(0x101, 0x100);
         graphs.add(0x101, recorded(7));
         graphs.instantiated(0x201, 0x101);
-        let names = |graphs: &mut Graphs, launchable| {
-            graphs
-                .launchable(launchable)
-                .map(|graph| graph.nodes().iter().map(|n| n.frame.number()).collect())
-        };
         assert_eq!(names(&mut graphs, 0x200), Some(vec![5]));
         assert_eq!(names(&mut graphs, 0x201), Some(vec![5, 7]));
         // Updated to run another graph; to run one that was not seen; released.

@@ -5,7 +5,7 @@
 
 use deepctx_common::call::call_flag;
 use deepctx_common::reason::Reason;
-use deepctx_events::Role;
+use deepctx_events::{Family, Role};
 use deepctx_profile::device::activity::Launch;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
@@ -79,7 +79,14 @@ impl<'a> ApiCall<'a> {
     pub(super) fn target(&self, process: &Process) -> Target {
         let handle = self.given.get(Role::Stream).unwrap_or(0);
         let stream = StreamKey::new(handle, self.at.tid, self.site.own_default_stream);
-        Target { stream, context: process.context(self.at.tid) }
+        Target { stream, context: self.context(process) }
+    }
+
+    /// The context that the thread of the call has chosen; 0 if unknown. In HIP it is a device, counted from 1, and a
+    /// thread that chooses none has the first.
+    pub(super) fn context(&self, process: &Process) -> u64 {
+        let has_first = self.site.family == Family::Hip && process.from_start;
+        process.context(self.at.tid).unwrap_or(u64::from(has_first))
     }
 
     /// Bytes that this rank contributes to a collective; 0 if unknown.

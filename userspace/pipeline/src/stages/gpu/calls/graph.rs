@@ -18,6 +18,7 @@ use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recorded_below};
 use super::super::process::Process;
 use super::super::sites::CallArguments;
+use super::super::streams::StreamKey;
 use super::super::transfer;
 use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
@@ -53,15 +54,12 @@ impl Process {
                 self.built_graphs.copied(of);
                 GraphReturn::Cloned { of }
             }),
-            GraphCall::Update => {
-                if let (Some(launchable), Some(graph)) = (launchable, source) {
-                    self.built_graphs.copied(graph);
-                    self.graphs.updated(launchable, graph);
-                }
-                None
-            }
+            GraphCall::Update => launchable.zip(source).map(|(launchable, graph)| {
+                self.built_graphs.copied(graph);
+                GraphReturn::Updated { launchable, graph }
+            }),
             GraphCall::Release => {
-                self.graphs.released(launchable.unwrap_or(0));
+                self.released(launchable, source);
                 None
             }
             GraphCall::Node => self.graph_node(call, counts, profile),
@@ -78,6 +76,17 @@ impl Process {
             }
         };
         Outcome::on_return(on_return.map(ReturnAction::Graph))
+    }
+
+    /// A launchable graph or a graph is gone: its handle may come to mean another.
+    fn released(&mut self, launchable: Option<u64>, graph: Option<u64>) {
+        if let Some(launchable) = launchable {
+            self.graphs.released(launchable);
+        }
+        if let Some(graph) = graph {
+            self.graphs.destroyed(graph);
+            self.built_graphs.replaced(graph);
+        }
     }
 
     fn capture_ends(&mut self, call: &ApiCall<'_>) -> Option<GraphReturn> {
@@ -97,6 +106,11 @@ impl Process {
             GraphReturn::Instantiated { graph } => {
                 if let Some(launchable) = returned.out {
                     self.graphs.instantiated(launchable, graph);
+                }
+            }
+            GraphReturn::Updated { launchable, graph } => {
+                if returned.done {
+                    self.graphs.updated(launchable, graph);
                 }
             }
             GraphReturn::Cloned { of } => {
@@ -131,11 +145,17 @@ impl Process {
         let api = call.node(counts, profile);
         let target = call.target(self);
         let launchable = call.given.get(Role::GraphExec).unwrap_or(0);
-        self.info.graph_launches += 1;
+        let on_return = call.returns.then_some(ReturnAction::Launch { node: api });
         let expected = self.graphs.launchable(launchable).map(|graph| graph.nodes().len() as u32);
         if expected.is_none() {
             counts.gap(Gap::GraphUnknown, 1);
         }
+        if let Some(recording) = self.streams.capture(target.stream) {
+            self.record_graph(recording, target.stream, launchable);
+            let launched = self.collecting.then(|| self.work(WorkKind::Recorded, api, api, at));
+            return Outcome { launched, on_return };
+        }
+        self.info.graph_launches += 1;
         let counted = !self.has_activities();
         if counted {
             self.enter_graph(launchable, api, profile);
@@ -144,8 +164,18 @@ impl Process {
         let kind = WorkKind::Graph { launchable };
         let work = Work { expected: expected.unwrap_or(0), counted, ..self.work(kind, api, api, at) };
         let launched = self.expect(work, LaunchIdentity::Graph);
-        let on_return = call.returns.then_some(ReturnAction::Launch { node: api });
         Outcome { launched, on_return }
+    }
+
+    /// The stream records a graph: the nodes of a launched one become nodes of it.
+    fn record_graph(&mut self, recording: u64, stream: StreamKey, launchable: u64) {
+        self.info.captured += 1;
+        let nodes = self.graphs.launchable(launchable).map_or_else(Vec::new, |graph| graph.nodes().to_vec());
+        for node in nodes {
+            self.graphs.record(recording, RecordedNode { order: 0, ..node });
+        }
+        // What follows comes after nodes that have no number.
+        self.graph_order.on_begin(stream, recording, false);
     }
 
     /// Counts the nodes of a graph, as recorded.

@@ -228,9 +228,7 @@ impl Process {
             ReturnAction::Graph(action) => self.graph_returned(action, returned),
             ReturnAction::Context { current } => self.context_returned(current, returned),
             ReturnAction::Communicator(made) => {
-                if let Some(handle) = returned.out {
-                    self.communicators.made(handle, made);
-                }
+                return returned.out.is_none_or(|handle| self.communicators.made(handle, made));
             }
         }
         true
@@ -262,6 +260,7 @@ fn needs_return(call: GpuCall) -> bool {
         )
         | GpuCall::Graph(
             GraphCall::Instantiate
+            | GraphCall::Update
             | GraphCall::Clone
             | GraphCall::Node
             | GraphCall::NodeWithoutWork
@@ -271,3 +270,6 @@ fn needs_return(call: GpuCall) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,6 +75,8 @@ pub(in crate::stages::gpu) enum GraphReturn {
     Captured { recording: u64 },
     /// The launchable graph that was instantiated.
     Instantiated { graph: u64 },
+    /// Whether the launchable graph now runs another graph.
+    Updated { launchable: u64, graph: u64 },
     /// The copy of a graph.
     Cloned { of: u64 },
     /// The handle of a node that was added to a graph.

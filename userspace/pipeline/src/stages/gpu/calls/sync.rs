@@ -31,7 +31,7 @@ impl Process {
             SyncScope::Event => self.streams.event(call.given.get(Role::Event).unwrap_or(0)),
             SyncScope::Context | SyncScope::Device => {
                 let context = call.given.get(Role::Context).filter(|context| *context != 0);
-                Some(WaitTarget::Context(context.unwrap_or(self.context(call.at.tid))))
+                Some(WaitTarget::Context(context.unwrap_or_else(|| call.context(self))))
             }
         };
         let node = call.node(counts, profile);

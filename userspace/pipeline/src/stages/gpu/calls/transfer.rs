@@ -39,16 +39,20 @@ impl Process {
             }
             TransferCall::Prefetch => (call.given.get(Role::Bytes), "prefetch", Timing::Async),
         };
-        let launched = self.transferred(bytes, label, call, counts, profile);
+        // A prefetch moves pages: no activity has the id of its call.
+        let is_reported = kind != TransferCall::Prefetch;
+        let launched = self.transferred(bytes, label, is_reported, call, counts, profile);
         let on_return = (timing == Timing::Blocking)
             .then(|| ReturnAction::Sync { node: call.node(counts, profile), waited });
         Outcome { launched, on_return }
     }
 
+    /// `is_reported`: the transfer has activities, if any are collected.
     fn transferred(
         &mut self,
         bytes: Option<u64>,
         label: &str,
+        is_reported: bool,
         call: &mut ApiCall<'_>,
         counts: &mut Counts,
         profile: &mut Profile,
@@ -69,8 +73,11 @@ impl Process {
         self.info.transfers += 1;
         match bytes {
             Some(bytes) => profile.tree.add(node, Metric::CopyBytes, bytes),
-            None if !self.has_activities() => counts.gap(Gap::SizeUnknown, 1),
+            None if !is_reported || !self.has_activities() => counts.gap(Gap::SizeUnknown, 1),
             None => {}
+        }
+        if !is_reported {
+            return None;
         }
         let kind = WorkKind::Transfer { sized: bytes.is_some() };
         self.expect(self.work(kind, api, node, at), LaunchIdentity::Transfer(bytes))
