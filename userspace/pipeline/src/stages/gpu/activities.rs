@@ -263,13 +263,18 @@ impl Process {
     /// The collector reported the name of a kernel.
     fn kernel_named(&mut self, message: &Message, bytes: &[u8], counts: &mut Counts, profile: &mut Profile) {
         self.samples.named(message.values[0], bytes, profile);
-        if self.reported_kernels.len() < REPORTED_MAX {
+        if self.has_room_for_kernel(message.values[0]) {
             let frame = named_kernel(bytes, profile);
             self.reported_kernels.insert(message.values[0], frame);
             self.origins.named(KernelKey { frame, module: 0 }, &self.names, message.header.time_ns, profile);
         } else {
             counts.gap(Gap::StateFull, 1);
         }
+    }
+
+    /// Whether the kernel of a number can be remembered.
+    pub(super) fn has_room_for_kernel(&self, number: u64) -> bool {
+        self.reported_kernels.len() < REPORTED_MAX || self.reported_kernels.contains_key(&number)
     }
 
     /// How the launch of an activity was found.

@@ -45,11 +45,13 @@ pub(super) struct Exchange {
 pub(super) struct Communicators(FxHashMap<u64, Communicator>);
 
 impl Communicators {
-    /// A communicator was made.
-    pub(super) fn made(&mut self, handle: u64, communicator: Communicator) {
-        if self.0.len() < COMMUNICATORS_MAX || self.0.contains_key(&handle) {
+    /// A communicator was made. False if there is no room for it.
+    pub(super) fn made(&mut self, handle: u64, communicator: Communicator) -> bool {
+        let has_room = self.0.len() < COMMUNICATORS_MAX || self.0.contains_key(&handle);
+        if has_room {
             self.0.insert(handle, communicator);
         }
+        has_room
     }
 
     /// A communicator is gone.
@@ -105,6 +107,17 @@ mod tests {
         let other_color = rank(1, 0x77, 5).1;
         assert_ne!(other_color.of.id, split_a.of.id);
         assert_ne!(split_a.of.id, a[0].0);
+    }
+
+    #[test]
+    fn a_communicator_without_room_is_refused() {
+        let mut known = Communicators::default();
+        let made = |known: &mut Communicators, handle| known.made(handle, Communicator::new([handle], 1, 0));
+        let most = COMMUNICATORS_MAX as u64;
+        assert!((0..most).all(|handle| made(&mut known, handle)));
+        assert!(!made(&mut known, most) && made(&mut known, 0), "a known handle has room");
+        known.destroyed(0);
+        assert!(made(&mut known, most));
     }
 
     #[test]

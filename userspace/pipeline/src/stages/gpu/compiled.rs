@@ -15,14 +15,14 @@ impl Gpu {
     pub(crate) fn ask_names(&mut self, facts: &mut dyn ProcessFacts, profile: &mut Profile) {
         for Question { pid, time_ns, about } in self.questions() {
             match about {
-                OriginSubject::Kernel { kernel, name, siblings } => {
+                OriginSubject::Kernel { kernel, name, siblings, handles } => {
                     let siblings: Vec<&str> = siblings.iter().map(String::as_str).collect();
                     let asked = DeviceKernel { pid, time_ns, name: &name, siblings: &siblings };
                     let mut frames = Vec::new();
                     let later = facts.device_kernel(&asked, &mut |frames_of| {
                         frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
                     });
-                    self.kernel_known(pid, kernel, siblings.len(), frames, time_ns, later);
+                    self.kernel_known(pid, kernel, handles, frames, time_ns, later);
                 }
                 OriginSubject::File { file, path } => {
                     let mut launches: Vec<Launch> = Vec::new();

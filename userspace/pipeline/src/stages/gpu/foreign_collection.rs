@@ -397,7 +397,11 @@ impl Gpu {
         if let Some(frame) = record.frame {
             // Our collector numbers its names; these are numbered by their frames.
             activity.name = u64::from(frame.number());
-            process.reported_kernels.insert(activity.name, frame);
+            if process.has_room_for_kernel(activity.name) {
+                process.reported_kernels.insert(activity.name, frame);
+            } else {
+                self.counts.gap(Gap::StateFull, 1);
+            }
         }
         self.activity(pid, node, &activity, profile);
     }
@@ -405,7 +409,28 @@ impl Gpu {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::REPORTED_MAX;
     use super::*;
+    use crate::config::Config;
+    use crate::stage::Stage as _;
+
+    #[test]
+    fn names_in_records_of_another_tool_have_a_bound() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let [known, new] = [b"gemm", b"relu"].map(|name| named_kernel(name, &mut profile));
+        let mut gpu = Gpu::new(&Config::default());
+        gpu.processes.follow(7, 0, 1);
+        let reported = &mut gpu.processes.get_mut(7).unwrap().reported_kernels;
+        reported.insert(u64::from(known.number()), known);
+        reported.extend((1u64 << 32..).map(|number| (number, known)).take(REPORTED_MAX - 1));
+        for frame in [known, new] {
+            let activity = Activity { kind: kind::KERNEL, ..Activity::default() };
+            let record = HeldRecord { since_ns: 1, activity, frame: Some(frame) };
+            gpu.borrowed_activity(7, NodeId::ROOT, record, &mut profile);
+        }
+        let process = gpu.processes.get_mut(7).unwrap();
+        assert_eq!((process.reported_kernels.len(), process.info.kernels), (REPORTED_MAX, 2));
+    }
 
     /// `version structure member offset size`, for each CUPTI; `=` in place of a member names the structure.
     const LAYOUTS: &str = include_str!("../../../tests/fixtures/cupti_records.tsv");

@@ -86,9 +86,10 @@ pub(crate) struct Gpu {
     ids: FxHashMap<(u32, u32), u64>,
     /// Kernels found in process memory, in the order in which they were read, that are still ahead of the samples.
     found: VecDeque<RecoveredKernel>,
-    /// Device code whose lines are to be read, and lines of code that is still ahead of the samples.
+    /// Device code whose lines are to be read.
     unread: Vec<UnreadCubin>,
-    lines_ahead: Vec<CubinLines>,
+    /// Lines of code that is still ahead of the samples, and a time that these had reached when they were here.
+    lines_ahead: Vec<(Option<u64>, CubinLines)>,
     /// From when on calls are no longer watched, nanoseconds.
     calls_end_ns: Option<u64>,
     counts: Counts,

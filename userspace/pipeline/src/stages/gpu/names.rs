@@ -3,6 +3,8 @@
 //! Owns: the name of each handle, from its creation or from the first activity of one of its launches. Because: a
 //! launch passes a handle, and only earlier calls gave the name for it. Does not: read the process, or demangle.
 
+use std::collections::hash_map::Entry;
+
 use deepctx_profile::intern::FrameId;
 use rustc_hash::FxHashMap;
 
@@ -58,6 +60,8 @@ impl NamedKernel {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     handles: FxHashMap<u64, NamedKernel>,
+    /// How many of them each known module has.
+    modules: FxHashMap<u64, usize>,
     /// Handles launched without a name, with the launch of their last look-up, and the number of look-ups.
     unnamed: FxHashMap<u64, (u64, u32)>,
     /// Handles without a name, and how many of their launches were not below a stub.
@@ -75,7 +79,17 @@ impl Names {
         if self.handles.len() >= HANDLES_MAX && !self.handles.contains_key(&handle) {
             return false;
         }
-        self.handles.insert(handle, named);
+        if let Some(before) = self.handles.insert(handle, named)
+            && let Entry::Occupied(mut count) = self.modules.entry(before.module)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        if named.module != 0 {
+            *self.modules.entry(named.module).or_default() += 1;
+        }
         true
     }
 
@@ -93,6 +107,11 @@ impl Names {
     pub(super) fn of_module(&self, module: u64) -> impl Iterator<Item = FrameId> {
         let of_module = self.handles.values().filter(move |named| module != 0 && named.module == module);
         of_module.map(|named| named.frame)
+    }
+
+    /// How many handles of a module calls reported; 0 for an unknown module.
+    pub(super) fn handles_of(&self, module: u64) -> usize {
+        self.modules.get(&module).copied().unwrap_or(0)
     }
 
     /// Whether to search the stack of a launch of this handle for a stub. The number of searches is limited.
@@ -132,7 +151,9 @@ impl Names {
     /// A module is gone: its handles may be reused. So may those that were found in memory, whose module is unknown.
     pub(super) fn unload(&mut self, module: u64) {
         if module != 0 {
+            // A recovered name has no module, so that it is in no count.
             self.handles.retain(|_, named| named.module != module && !named.recovered);
+            self.modules.remove(&module);
             self.unnamed.clear();
             self.without_stub.clear();
             self.wanted.clear();
@@ -158,6 +179,22 @@ mod tests {
         assert!(names.get(2).is_some());
         names.unload(0);
         assert!(names.get(2).is_some());
+    }
+
+    #[test]
+    fn handles_are_counted_by_module() {
+        let frame = FrameId::from_number(10);
+        let mut names = Names::default();
+        // The last one gives a handle to another module.
+        for (handle, module) in [(1, 100), (2, 100), (3, 200), (4, 0), (5, 300), (2, 200), (5, 200)] {
+            names.name(handle, NamedKernel::new(frame, module));
+        }
+        names.alias(6, 1);
+        let counts = |names: &Names| [0, 100, 200, 300].map(|module| names.handles_of(module));
+        assert_eq!(counts(&names), [0, 2, 3, 0]);
+        assert_eq!(counts(&names), [0, 100, 200, 300].map(|module| names.of_module(module).count()));
+        names.unload(200);
+        assert_eq!((counts(&names), names.modules.len()), ([0, 2, 0, 0], 1));
     }
 
     #[test]

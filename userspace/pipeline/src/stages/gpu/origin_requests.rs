@@ -54,18 +54,18 @@ impl Gpu {
         questions
     }
 
-    /// The origin of a kernel of a process.
+    /// The origin of a kernel of a process, whose module had so many handles.
     pub(crate) fn kernel_known(
         &mut self,
         pid: u32,
         kernel: KernelKey,
-        siblings: usize,
+        handles: usize,
         frames: Vec<FrameId>,
         time_ns: u64,
         later: bool,
     ) {
         if let Some(process) = self.processes.get_mut(pid) {
-            process.origins.kernel_known(kernel, siblings, frames, time_ns, later);
+            process.origins.kernel_known(kernel, handles, frames, time_ns, later);
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) enum OriginSubject {
         name: String,
         /// Known names of other kernels in the same code.
         siblings: Vec<String>,
+        /// How many handles its module has.
+        handles: usize,
     },
     /// What a generated file launches.
     File {
@@ -87,8 +89,8 @@ impl Retry {
 struct Kernel {
     frames: Vec<FrameId>,
     again: Retry,
-    /// Number of siblings that the answer covers.
-    siblings: usize,
+    /// How many handles its module had when it was asked about.
+    handles: usize,
 }
 
 #[derive(Debug, Default)]
@@ -154,8 +156,7 @@ impl Origins {
             Some(known) if known.again.due_ns.is_none() => {}
             // With more of its code known, its module may be distinguished from others.
             Some(known)
-                if !known.again.is_due(time_ns)
-                    && names.of_module(kernel.module).count() <= known.siblings => {}
+                if !known.again.is_due(time_ns) && names.handles_of(kernel.module) <= known.handles => {}
             _ if in_file(self, profile) => {}
             _ => self.named(kernel, names, time_ns, profile),
         }
@@ -180,7 +181,8 @@ impl Origins {
         siblings.sort_unstable();
         siblings.dedup();
         let name = profile.strings.get(name).to_owned();
-        self.ask(time_ns, OriginSubject::Kernel { kernel, name, siblings });
+        let handles = names.handles_of(kernel.module);
+        self.ask(time_ns, OriginSubject::Kernel { kernel, name, siblings, handles });
     }
 
     fn ask(&mut self, time_ns: u64, about: OriginSubject) {
@@ -199,11 +201,12 @@ impl Origins {
         std::mem::take(&mut self.questions)
     }
 
-    /// The answer about a kernel: the frames above it. `later`: more may be known later.
+    /// The answer about a kernel, whose module had so many handles: the frames above it. `later`: more may be known
+    /// later.
     pub(super) fn kernel_known(
         &mut self,
         kernel: KernelKey,
-        siblings: usize,
+        handles: usize,
         frames: Vec<FrameId>,
         time_ns: u64,
         later: bool,
@@ -213,8 +216,7 @@ impl Origins {
         }
         let known = self.kernels.entry(kernel).or_default();
         let again = known.again.answered(time_ns, later);
-        // The kernel itself counts too.
-        *known = Kernel { frames, again, siblings: siblings + 1 };
+        *known = Kernel { frames, again, handles };
     }
 
     /// The answer about a file.
@@ -375,22 +377,44 @@ mod tests {
                 &mut profile,
             );
             for (time_ns, about) in origins.questions() {
-                let OriginSubject::Kernel { kernel: of, siblings, .. } = about else { panic!("{about:?}") };
+                let OriginSubject::Kernel { kernel: of, siblings, handles, .. } = about else {
+                    panic!("{about:?}")
+                };
                 assert_eq!(of, KernelKey { frame: kernel, module: 100 });
                 asked.push((time_ns / 1_000_000_000, siblings.len()));
-                origins.kernel_known(
-                    KernelKey { frame: kernel, module: 100 },
-                    siblings.len(),
-                    Vec::new(),
-                    time_ns,
-                    true,
-                );
+                origins.kernel_known(of, handles, Vec::new(), time_ns, true);
             }
             if time_ns == 5_000_000_000 {
                 names.name(2, NamedKernel::new(sibling, 100));
             }
         }
         assert_eq!(asked, [(0, 0), (1, 0), (3, 0), (5, 1), (13, 1), (29, 1), (61, 1), (125, 1)]);
+    }
+
+    #[test]
+    fn requests_back_off_also_in_modules_with_many_handles() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let kernel = kernel_frame("loop_add_fusion", &mut profile);
+        let key = KernelKey { frame: kernel, module: 100 };
+        let mut names = Names::default();
+        // More kernels than go with a question; and a kernel and its function have a handle each.
+        for number in 1..=2 * SIBLINGS_MAX as u64 {
+            let sibling = kernel_frame(&format!("loop_exp_fusion_{number}"), &mut profile);
+            names.name(number, NamedKernel::new(sibling, 100));
+        }
+        names.name(1000, NamedKernel::new(kernel, 100));
+        names.alias(1001, 1000);
+        let mut origins = Origins::default();
+        let mut asked = Vec::new();
+        for time_ns in (0..10).map(|n| n * 100_000_000) {
+            origins.launched(NodeId::ROOT, Some(key), &names, time_ns, &mut profile);
+            for (time_ns, about) in origins.questions() {
+                let OriginSubject::Kernel { kernel, handles, .. } = about else { panic!("{about:?}") };
+                asked.push(time_ns);
+                origins.kernel_known(kernel, handles, Vec::new(), time_ns, true);
+            }
+        }
+        assert_eq!(asked, [0]);
     }
 
     #[test]

@@ -74,9 +74,9 @@ impl Process {
         self.from_start && self.context_seen
     }
 
-    /// The context that a thread has chosen; 0 if not seen.
-    pub(super) fn context(&self, tid: u32) -> u64 {
-        self.contexts.get(&tid).copied().unwrap_or(0)
+    /// The context that a thread has chosen, 0 for an unknown one; `None` if it was not seen choosing one.
+    pub(super) fn context(&self, tid: u32) -> Option<u64> {
+        self.contexts.get(&tid).copied()
     }
 
     /// A thread chooses a context.
@@ -95,7 +95,8 @@ impl Process {
     /// Counts the gaps so far, besides those counted when they occurred.
     pub(super) fn count_gaps(&self, counts: &mut Counts) {
         counts.gap(Gap::BoundUnknown, self.streams.unbounded());
-        counts.gap(Gap::StateFull, self.graphs.left_out());
+        let left_out = [self.graphs.left_out(), self.graph_order.left_out(), self.built_graphs.left_out()];
+        counts.gap(Gap::StateFull, left_out.iter().sum());
     }
 
     /// The process is gone: returns its entry for the profile.

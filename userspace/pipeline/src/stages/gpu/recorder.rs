@@ -118,9 +118,9 @@ impl Recorder {
         self.level > TraceLevel::Launches || matches!(kind, RecordedKind::Launch | RecordedKind::Transfer)
     }
 
-    /// Whether a time is within the window.
+    /// Whether a time is within the window, and not before the capture: a wait that opens the window may be older.
     fn is_open(&self, time_ns: u64) -> bool {
-        self.window.contains(time_ns)
+        time_ns >= self.started_ns && self.window.contains(time_ns)
     }
 
     /// What the window waits for, while it has not begun.

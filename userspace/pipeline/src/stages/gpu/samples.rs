@@ -311,7 +311,7 @@ impl Gpu {
         for lines in lines {
             let Some(process) = self.processes.get_mut(lines.pid) else {
                 if self.lines_ahead.len() < CUBINS_MAX {
-                    self.lines_ahead.push(lines);
+                    self.lines_ahead.push((None, lines));
                 }
                 continue;
             };
@@ -337,8 +337,9 @@ impl Gpu {
                 };
                 process.samples.cubin_loaded(cubin.crc, message.header.time_ns, &mut self.counts);
                 let mut early = std::mem::take(&mut self.lines_ahead);
-                let of_process = early.extract_if(.., |lines| lines.pid == message.pid);
-                of_process.for_each(|lines| process.samples.lines_read(lines, &mut self.counts, profile));
+                let of_process = early.extract_if(.., |(_, lines)| lines.pid == message.pid);
+                of_process
+                    .for_each(|(_, lines)| process.samples.lines_read(lines, &mut self.counts, profile));
                 self.lines_ahead = early;
             }
             part::BATCH => {
@@ -405,6 +406,9 @@ impl Gpu {
         for process in self.processes.followed.values_mut() {
             process.samples.expire(now_ns, &mut self.counts, profile);
         }
+        // Lines that nobody took by now came too late: their process has ended.
+        self.lines_ahead
+            .retain_mut(|(since_ns, _)| now_ns.saturating_sub(*since_ns.get_or_insert(now_ns)) <= HELD_NS);
     }
 }
 
@@ -416,6 +420,21 @@ fn is_cubin(message: &Message) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::stage::Stage as _;
+
+    #[test]
+    fn lines_of_a_process_that_ended_are_dropped() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let mut gpu = Gpu::new(&Config::default());
+        gpu.lines_read(vec![CubinLines { pid: 7, ..CubinLines::default() }], &mut profile);
+        let mut left = Vec::new();
+        for now_ns in [100, 100 + HELD_NS, 101 + HELD_NS] {
+            gpu.expire_samples(now_ns, &mut profile);
+            left.push(gpu.lines_ahead.len());
+        }
+        assert_eq!(left, [1, 1, 0]);
+    }
 
     #[test]
     fn reasons_are_known_by_name_whatever_their_number() {

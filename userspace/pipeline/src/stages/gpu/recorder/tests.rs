@@ -140,6 +140,22 @@ fn spans_that_begin_in_the_window_keep_their_end() {
 }
 
 #[test]
+fn what_began_before_the_capture_is_not_recorded() {
+    let window = TraceWindow::FromWork(Nanos(100_000));
+    let mut recorder = Recorder::new(STARTED_NS, window, TraceLevel::Calls);
+    let of = SpanThread { pid: 7, tid: 8 };
+    for began_ns in [STARTED_NS - 5, STARTED_NS + 5] {
+        let (kind, end) = (SpanKind::OffCpu(None), SpanEnd::At(STARTED_NS + 9));
+        recorder.span(&Span { kind, of, node: NodeId::ROOT, began_ns, end });
+        let number = began_ns;
+        recorder.called(&RecordedCall { time_ns: began_ns, ..call(RecordedKind::Launch, number, 10, 0) });
+    }
+    recorder.finish(None);
+    let starts: Vec<u64> = recorder.take().unwrap().events.iter().map(|event| event.start.0).collect();
+    assert_eq!(starts, [5, 5]);
+}
+
+#[test]
 fn levels_record_what_they_say() {
     use RecordedKind::{Call, Launch, Operator, StreamSync, Transfer};
     let check = |level, expect: &[(RecordedKind, End)]| {
