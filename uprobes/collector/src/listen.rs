@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use deepctx_common::activity::{RECORDER_VARIABLE, state};
@@ -40,10 +41,26 @@ pub(crate) fn start() {
     sampling::prepare();
     // SAFETY: the function lives as long as the process: the driver does not unload us.
     unsafe { libc::atexit(at_exit) };
-    let thread = std::thread::Builder::new().name("deepctx".to_owned()).stack_size(256 << 10);
+    let thread = Builder::new().name("deepctx".to_owned()).stack_size(256 << 10);
     let status = if recorder_lives() { first_collection() } else { Status::Idle };
+    let begun = match &status {
+        Status::Collecting(collection) => Some(Arc::clone(collection)),
+        Status::Idle | Status::Refused(_) => None,
+    };
     // Without a thread there is no collection, and the program runs unaffected.
-    let _ = thread.spawn(|| guard(|| watch(status)));
+    if !start_thread(thread, || guard(|| watch(status)))
+        && let Some(collection) = begun
+    {
+        end(&collection);
+    }
+}
+
+/// Starts a thread that never takes the program's signals. False if there can be none.
+fn start_thread(thread: Builder, body: impl FnOnce() + Send + 'static) -> bool {
+    let before = block_signals();
+    let started = thread.spawn(body).is_ok();
+    restore_signals(&before);
+    started
 }
 
 /// Whether the profiler that started the program still runs. In another pid namespace it cannot be found; the
@@ -84,7 +101,6 @@ enum Status {
 }
 
 fn watch(mut status: Status) {
-    block_signals();
     // Listeners present when the collection begins need no second report.
     let mut known_listeners = if matches!(status, Status::Idle) { 0 } else { probe::listeners() };
     let mut sampled = 0;
@@ -109,8 +125,7 @@ fn watch(mut status: Status) {
                 begin(CollectionStart::Now)
             }
             Status::Collecting(collection) if listeners == 0 => {
-                collection.end();
-                probe::state(state::IDLE, 0);
+                end(&collection);
                 Status::Idle
             }
             Status::Refused(_) if listeners == 0 => Status::Idle,
@@ -151,6 +166,11 @@ fn begin(since: CollectionStart) -> Status {
     }
 }
 
+fn end(collection: &Collection) {
+    collection.end();
+    probe::state(state::IDLE, 0);
+}
+
 /// CUPTI's number; our own are negative, as 32 bits.
 fn number(Error(error): Error) -> u64 {
     error.cast_unsigned().into()
@@ -176,4 +196,33 @@ fn block_signals() -> libc::sigset_t {
 fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: a set that `block_signals` returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const *before, std::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether this thread takes no signals of the program.
+    fn takes_none() -> bool {
+        // SAFETY: all zeroes are a valid value; the calls get a valid set, and no new mask.
+        unsafe {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+            libc::sigismember(&raw const mask, libc::SIGTERM) == 1
+        }
+    }
+
+    #[test]
+    fn the_thread_never_takes_signals_of_the_program() {
+        let (send, receive) = std::sync::mpsc::channel();
+        assert!(start_thread(Builder::new(), move || send.send(takes_none()).unwrap()));
+        assert_eq!((receive.recv(), takes_none()), (Ok(true), false));
+    }
+
+    #[test]
+    fn without_a_thread_the_program_keeps_its_signals() {
+        // No address space is that large.
+        assert!(!start_thread(Builder::new().stack_size(1 << 48), || {}));
+        assert!(!takes_none());
+    }
 }

@@ -119,7 +119,12 @@ fn on_node(id: u32, resource: &ResourceData, cupti: &Cupti) {
 }
 
 extern "C" fn on_request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
-    let taken = if current().is_some() { buffers::take() } else { std::ptr::null_mut() };
+    let mut taken = std::ptr::null_mut();
+    guard(|| {
+        if current().is_some() {
+            taken = buffers::take();
+        }
+    });
     // SAFETY: CUPTI passes three addresses to write to.
     unsafe {
         buffer.write(taken);
