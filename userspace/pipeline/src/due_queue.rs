@@ -9,33 +9,42 @@ use std::collections::VecDeque;
 /// At most `MOST` items, in the order of their times (`CLOCK_MONOTONIC`, nanoseconds). A full queue drops its oldest
 /// item: the next one replaces what a stage keeps.
 #[derive(Debug)]
-pub(crate) struct DueQueue<T, const MOST: usize>(VecDeque<(u64, T)>);
+pub(crate) struct DueQueue<T, const MOST: usize> {
+    items: VecDeque<(u64, T)>,
+    dropped: u64,
+}
 
 impl<T, const MOST: usize> Default for DueQueue<T, MOST> {
     fn default() -> Self {
-        Self(VecDeque::new())
+        Self { items: VecDeque::new(), dropped: 0 }
     }
 }
 
 impl<T, const MOST: usize> DueQueue<T, MOST> {
     /// Adds an item that takes effect at this time.
     pub(crate) fn add(&mut self, time_ns: u64, item: T) {
-        if self.0.len() >= MOST {
-            self.0.pop_front();
+        if self.items.len() >= MOST {
+            self.items.pop_front();
+            self.dropped += 1;
         }
-        self.0.push_back((time_ns, item));
+        self.items.push_back((time_ns, item));
+    }
+
+    /// Items that took no effect, since there were too many.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Whether an item is due once the samples have reached this time.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        self.0.front().is_some_and(|(time_ns, _)| *time_ns <= now_ns)
+        self.items.front().is_some_and(|(time_ns, _)| *time_ns <= now_ns)
     }
 
     /// The next due item, with its time.
     #[inline]
     pub(crate) fn reached(&mut self, now_ns: u64) -> Option<(u64, T)> {
-        self.0.pop_front_if(|(time_ns, _)| *time_ns <= now_ns)
+        self.items.pop_front_if(|(time_ns, _)| *time_ns <= now_ns)
     }
 }
 
@@ -62,6 +71,7 @@ mod tests {
     fn too_many_changes_push_the_oldest_out() {
         let mut changes = DueQueue::<u32, MOST>::default();
         (0..=MOST as u32).for_each(|pid| changes.add(1, pid));
+        assert_eq!(changes.dropped(), 1);
         assert_eq!(changes.reached(1), Some((1, 1)));
     }
 }

@@ -26,6 +26,8 @@ reasons! {
     pub(crate) const PYTHON_INCOMPLETE = "incomplete", "a Python function was just being entered";
     pub(crate) const STACK_LIMITED = "stack-limited", "the call has no stack: the limit of stacks was reached",
         helps "`--launch-stacks`, `--operator-stacks`";
+    pub(crate) const PROCESS_CHANGE_LOST = "process-change-lost",
+        "processes began or ended and kept what was known of their number: too many did at once";
     pub(crate) const CONTEXT_SHARED = "context-shared",
         "short-lived processes and threads are shown together by name (`[others]`)";
     pub(crate) const STACK_NOT_TAKEN = "stack-not-taken", "the call has no stack: no scratch memory was free";

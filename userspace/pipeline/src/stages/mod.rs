@@ -24,6 +24,7 @@ use crate::due_queue::DueQueue;
 use crate::duty::{DutyCycle, DutyEdges};
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
+use crate::reason::PROCESS_CHANGE_LOST;
 use crate::spans::SingleEvent;
 use crate::stage::{CallAccounting, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
 use crate::trace_window::TraceLevel;
@@ -404,7 +405,9 @@ impl Stages {
 
     /// Writes all gaps and their reasons to the profile. The records have reached `now_ns`.
     pub(crate) fn account(&self, profile: &mut Profile, now_ns: u64) {
-        self.duty.write_to(profile.ledger.stage_mut(LedgerStage::Attribute), now_ns);
+        let attribute = profile.ledger.stage_mut(LedgerStage::Attribute);
+        attribute.gaps.add(PROCESS_CHANGE_LOST, self.process_changes.dropped());
+        self.duty.write_to(attribute, now_ns);
         self.set.account(profile);
     }
 }

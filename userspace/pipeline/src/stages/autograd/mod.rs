@@ -180,7 +180,7 @@ struct Counts {
 
 impl Autograd {
     fn process(&mut self, pid: u32) -> u32 {
-        if self.processes.len() >= THREADS_MAX {
+        if self.processes.len() >= THREADS_MAX && !self.processes.contains_key(&pid) {
             self.processes.clear();
         }
         *self.processes.entry(pid).or_insert_with(|| {
@@ -536,5 +536,19 @@ impl Stage for Autograd {
             StageGap { reason: BACKWARD_NESTED, count: self.counts.nested },
             StageGap { reason: BACKWARD_CALL_LOST, count: self.sites.lost() },
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_process_keeps_its_number_in_a_full_table() {
+        let mut autograd = Autograd::default();
+        let numbers: Vec<u32> = (0..THREADS_MAX as u32).map(|pid| autograd.process(pid)).collect();
+        assert_eq!(autograd.process(7), numbers[7]);
+        autograd.process(THREADS_MAX as u32);
+        assert_ne!(autograd.process(7), numbers[7]);
     }
 }

@@ -180,7 +180,7 @@ impl TensorMemory {
         profile: &mut Profile,
     ) {
         let now_ns = who.header.time_ns;
-        let Some(event) = self.sites.record(&arguments.call).map(|site| site.event) else { return };
+        let Some(&Site { event, marked: is_mark }) = self.sites.record(&arguments.call) else { return };
         let Some(address) = self.sites.argument(arguments, Role::Address) else {
             self.counts.unreadable += 1;
             return;
@@ -191,6 +191,11 @@ impl TensorMemory {
             (TensorEvent::Free, _) => self.freed(who.pid, address, now_ns, profile),
             (TensorEvent::Alloc | TensorEvent::Request, Some(bytes)) => {
                 let marked = self.sites.argument(arguments, Role::Device).map(Device::cuda);
+                // A mark states its device: without one, it is of an unknown device and not of the host.
+                if is_mark && marked.is_none() {
+                    self.counts.unreadable += 1;
+                    return;
+                }
                 let Some(pool) =
                     self.processes.pool(who.pid, marked.unwrap_or(Device::CPU), thread, now_ns, profile)
                 else {
@@ -434,7 +439,10 @@ impl Stage for TensorMemory {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_common::call::Call;
+
     use super::*;
+    use crate::decode::Words;
 
     #[test]
     fn a_device_is_called_as_the_framework_calls_it() {
@@ -451,5 +459,24 @@ mod tests {
             assert_eq!(Device::packed(packed).name(), name, "{packed:#x}");
         }
         assert_eq!(Device::cuda(u64::from(3u8)), Device::packed(0x0301));
+    }
+
+    #[test]
+    fn a_mark_without_a_readable_device_is_not_the_hosts() {
+        let mut profile = Profile::new(Default::default(), Default::default());
+        let mut memory = TensorMemory::default();
+        memory.learn(vec![SiteInfo {
+            site: 0,
+            event: Event::Tensor(TensorEvent::Request),
+            symbol: "pytorch:malloc".into(),
+            family: Family::C10Cuda,
+            roles: vec![Role::Address, Role::Device, Role::Bytes],
+        }]);
+        let values: Vec<u8> = [64_u64, 0, 100].iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let call = Call { arguments: 3, unread: 0b10, ..Call::default() };
+        let arguments = Arguments { call, values: Words::of(&values), text: &[] };
+        memory.called(&StackSample::default(), &arguments, NodeId::ROOT, None, &mut profile);
+        assert_eq!(memory.counts, Counts { unreadable: 1, ..Counts::default() });
+        assert_eq!(memory.processes.without_pool, 0);
     }
 }

@@ -47,13 +47,13 @@ pub(super) struct Process {
 impl Process {
     /// A function is handed out.
     pub(super) fn record(&mut self, function: u64) {
-        if self.functions.len() >= MOST {
+        if self.functions.len() >= MOST && !self.functions.contains(&function) {
             *self = Self::default();
         }
         self.functions.insert(function);
     }
 
-    /// Handed out functions are not watched for a while. Functions stay where they are.
+    /// Handed out functions are not watched for a while, or are too many. Functions stay where they are.
     pub(super) fn forget(&mut self) {
         self.handed.clear();
         self.helpers.clear();
@@ -61,8 +61,8 @@ impl Process {
 
     /// A thread hands out work that helpers may take part in.
     pub(super) fn hands_out(&mut self, tid: u32, handed: PublishedFunction) {
-        if self.handed.len() >= MOST {
-            *self = Self::default();
+        if self.handed.len() >= MOST && !self.handed.contains_key(&tid) {
+            self.forget();
         }
         self.handed.insert(tid, handed);
     }
@@ -94,7 +94,7 @@ impl Process {
         }
         let mut by = self.handed.iter().filter(|(by, handed)| **by != tid && handed.function == function);
         let (Some((&by, handed)), None) = (by.next(), by.next()) else { return };
-        if self.helpers.len() >= MOST {
+        if self.helpers.len() >= MOST && !self.helpers.contains_key(&tid) {
             self.helpers.clear();
         }
         let since_ns = handed.since_ns;
@@ -168,6 +168,19 @@ mod tests {
         process.hands_out(1, handed(0x2000, 40));
         process.works(9, 0x1010, 32);
         assert_eq!(process.handed_to(9), Some(handed(0x2000, 40)));
+    }
+
+    #[test]
+    fn full_tables_keep_what_is_handed_out_again() {
+        let mut process = Process::default();
+        (1..=MOST as u64).for_each(|function| process.record(function));
+        (1..=MOST as u32).for_each(|tid| process.hands_out(tid, handed(u64::from(tid), 1)));
+        process.record(7);
+        process.hands_out(7, handed(7, 2));
+        assert_eq!((process.functions.len(), process.handed.len()), (MOST, MOST));
+        // Another thread's work needs its function.
+        process.hands_out(MOST as u32 + 1, handed(7, 3));
+        assert_eq!((process.function_at(7), process.handed.len()), (Some(7), 1));
     }
 
     #[test]

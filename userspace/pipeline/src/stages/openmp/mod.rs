@@ -126,13 +126,11 @@ impl OpenMp {
             return;
         }
         let Some(function) = self.sites.argument(arguments, Role::HostFunction) else { return };
-        if self.processes.len() >= KNOWN_MAX {
-            self.processes.clear();
-        }
-        let process = self.processes.entry(who.pid).or_default();
+        let Self { processes, lists, .. } = self;
+        let process = remembered(processes, who.pid);
         process.record(function);
         if stack.is_none_or(|stack| stack.note != RegionPart::Nested) {
-            let listed = stack.and_then(|stack| self.lists.id(&[Work { asked: stack.node, function }]));
+            let listed = stack.and_then(|stack| lists.id(&[Work { asked: stack.node, function }]));
             process.hands_out(who.tid, PublishedFunction { listed, function, since_ns: who.header.time_ns });
         }
     }
@@ -221,6 +219,14 @@ impl OpenMp {
             }
         })
     }
+}
+
+/// A process, which is remembered from now on. A full table is cleared for a new one.
+fn remembered(processes: &mut FxHashMap<u32, Process>, pid: u32) -> &mut Process {
+    if processes.len() >= KNOWN_MAX && !processes.contains_key(&pid) {
+        processes.clear();
+    }
+    processes.entry(pid).or_default()
 }
 
 impl Stage for OpenMp {
@@ -313,5 +319,19 @@ impl Stage for OpenMp {
             StageGap { reason: REGION_UNKNOWN, count: self.counts.unknown },
             StageGap { reason: REGION_CALL_LOST, count: self.sites.lost() },
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_process_finds_its_functions_in_a_full_table() {
+        let mut processes = FxHashMap::default();
+        (0..KNOWN_MAX as u32).for_each(|pid| remembered(&mut processes, pid).record(u64::from(pid)));
+        assert_eq!(remembered(&mut processes, 7).function_at(7), Some(7));
+        assert_eq!(remembered(&mut processes, KNOWN_MAX as u32).function_at(7), None);
+        assert_eq!(processes.len(), 1);
     }
 }
