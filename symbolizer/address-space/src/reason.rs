@@ -34,7 +34,7 @@ reasons! {
         UprobeTrampoline = 17, "uprobe-trampoline", "the address is the kernel's page for probed instructions";
         SpecialMapping = 18, "special-mapping", "the address is in a special mapping of the kernel that has no symbols";
         KernelRestricted = 19, "kernel-restricted", "kernel addresses are hidden from this user (kernel.kptr_restrict, CAP_SYSLOG)",
-            helps "`sysctl kernel.kptr_restrict=0`";
+            helps "CAP_SYSLOG, as root has it; where kernel.kptr_restrict is 2, also `sysctl kernel.kptr_restrict=1`";
         KernelNotCovered = 20, "kernel-not-covered", "no kernel symbol covers the address";
         KernelUnreadable = 21, "kernel-unreadable", "/proc/kallsyms could not be read";
         TooManyModules = 22, "too-many-modules", "more files are mapped than the profiler keeps track of";
@@ -120,5 +120,12 @@ mod tests {
             assert_eq!(NoSymbol::ALL.iter().filter(|other| other.key() == reason.key()).count(), 1);
             assert!(!reason.sentence().ends_with('.'), "{}", reason.sentence());
         }
+    }
+
+    #[test]
+    fn hidden_kernel_names_need_a_capability() {
+        let helps = NoSymbol::KernelRestricted.reason().helps.unwrap();
+        // With 0 the kernel shows them to everybody only where `perf_event_paranoid` is below 2.
+        assert!(helps.contains("CAP_SYSLOG") && !helps.contains("kptr_restrict=0"), "{helps}");
     }
 }

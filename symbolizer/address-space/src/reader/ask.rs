@@ -7,6 +7,7 @@ use std::io::{self, IoSliceMut, Read as _};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use super::DEADLINE;
 use super::protocol::{ANSWER_BYTES, ReplyHeader, Request};
 use crate::worker::{Worker, WorkerFailure, send};
 
@@ -24,7 +25,7 @@ pub(super) fn ask(
     let mut socket = reader.socket();
     send(socket, &request.encode(), &[file]).map_err(|_| WorkerFailure::Ended)?;
     let into = into.get_mut(..request.length).ok_or(WorkerFailure::Ended)?;
-    let began = Instant::now();
+    let mut wait = AnswerWait { reader, began: Instant::now(), is_shortened: false };
     let mut header = [0; ANSWER_BYTES];
     let mut received: usize = 0;
     loop {
@@ -32,7 +33,7 @@ pub(super) fn ask(
         let answer = ReplyHeader::decode(header);
         let length = answer.length as usize;
         if done == Some(length) {
-            return Ok(answer);
+            return wait.restore_timeout().map(|()| answer);
         }
         let read = match done {
             Some(done) => socket.read(into.get_mut(done..length).ok_or(WorkerFailure::Ended)?),
@@ -45,17 +46,102 @@ pub(super) fn ask(
         match read {
             Ok(0) => return Err(WorkerFailure::Ended),
             Ok(read) => received += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let is_patient = began.elapsed() < PATIENCE;
-                match reader.is_running() {
-                    true if is_patient => {}
-                    // The process whose memory it reads is not to blame.
-                    true => return Err(WorkerFailure::Ended),
-                    false => return Err(WorkerFailure::Silent),
-                }
-            }
-            Err(_) => return Err(WorkerFailure::Ended),
+            Err(error) => wait.goes_on(&error)?,
         }
+    }
+}
+
+/// The wait for an answer. The socket has a timeout of [`DEADLINE`], which every read begins anew.
+struct AnswerWait<'a> {
+    reader: &'a Worker,
+    began: Instant,
+    /// The timeout is what was left of it after a signal.
+    is_shortened: bool,
+}
+
+impl AnswerWait<'_> {
+    /// Whether to read on after this error.
+    ///
+    /// # Errors
+    /// Why not.
+    fn goes_on(&mut self, error: &io::Error) -> Result<(), WorkerFailure> {
+        let waited = self.began.elapsed();
+        match error.kind() {
+            // A signal interrupts a read that has a timeout.
+            io::ErrorKind::Interrupted if waited < DEADLINE => {
+                self.is_shortened = true;
+                self.set_timeout(DEADLINE - waited)
+            }
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => match self.reader.is_running() {
+                true if waited < PATIENCE => self.restore_timeout(),
+                // The process whose memory it reads is not to blame.
+                true => Err(WorkerFailure::Ended),
+                false => Err(WorkerFailure::Silent),
+            },
+            _ => Err(WorkerFailure::Ended),
+        }
+    }
+
+    /// The next request needs the whole timeout.
+    fn restore_timeout(&mut self) -> Result<(), WorkerFailure> {
+        if std::mem::take(&mut self.is_shortened) { self.set_timeout(DEADLINE) } else { Ok(()) }
+    }
+
+    fn set_timeout(&self, timeout: Duration) -> Result<(), WorkerFailure> {
+        self.reader.socket().set_read_timeout(Some(timeout)).map_err(|_| WorkerFailure::Ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+    use std::process::Command;
+
+    use super::super::{AUTHOR, TERMS};
+    use super::*;
+    use crate::worker::signalled::while_signalled;
+    use crate::worker::{NoAnswer, Pool};
+
+    fn script(text: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", text]);
+        command
+    }
+
+    /// Neither answers nor ends.
+    fn mute() -> Command {
+        script("printf ! >&0; exec sleep 1000")
+    }
+
+    /// Answers each request without bytes: late, but in time.
+    fn late() -> Command {
+        script("printf ! >&0; while head -c 12 >/dev/null; do sleep 0.02; head -c 12 /dev/zero >&0; done")
+    }
+
+    /// Asks for nothing.
+    fn ask_pool(pool: &Pool) -> Result<ReplyHeader, NoAnswer> {
+        let file = File::open("/proc/self/stat").unwrap();
+        let request = Request { position: None, length: 0 };
+        pool.ask(AUTHOR, |reader| ask(reader, request, file.as_fd(), &mut []))
+    }
+
+    #[test]
+    fn signals_do_not_prolong_the_wait_for_an_answer() {
+        let answer = while_signalled(|| ask_pool(&Pool::new(mute, TERMS)));
+        assert_eq!(answer, Err(NoAnswer::Silent));
+    }
+
+    #[test]
+    fn the_request_after_a_signal_has_all_its_time() {
+        let (before, after) = while_signalled(|| {
+            let pool = Pool::new(late, TERMS);
+            let timeout = || pool.ask(AUTHOR, |reader| Ok(reader.socket().read_timeout().unwrap())).unwrap();
+            let before = timeout();
+            // On a busy machine it may be too late.
+            while ask_pool(&pool).is_err() {}
+            (before, timeout())
+        });
+        assert_eq!(before, after);
     }
 }

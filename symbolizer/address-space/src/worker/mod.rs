@@ -8,6 +8,8 @@ mod deadline;
 mod descriptors;
 mod pool;
 mod sandbox;
+#[cfg(test)]
+pub(crate) mod signalled;
 
 pub use deadline::{Deadline, end_answers, work_in_progress};
 pub use descriptors::{receive, send};

@@ -301,7 +301,8 @@ impl Worker {
         if said == [READY] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// The socket for requests and answers. A read returns [`io::ErrorKind::WouldBlock`] after [`Terms::answer_max`].
+    /// The socket for requests and answers. A read returns [`io::ErrorKind::WouldBlock`] after [`Terms::answer_max`],
+    /// and [`io::ErrorKind::Interrupted`] after a signal, even one that is ignored: neither says that the worker ended.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
@@ -318,8 +319,11 @@ impl Worker {
             socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
             match socket.read(into) {
                 Ok(read) if read == into.len() => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // A signal interrupts a read that has a timeout. So does SIGCHLD, although it is ignored, if it comes
+                // while another thread blocks signals to start a worker. The wait goes on, and is no longer for it.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                {
                     let used = begun.and_then(|begun| Some(self.cpu_time()?.saturating_sub(begun)));
                     let (now, is_running) = (Instant::now(), self.is_running());
                     if deadline.is_over(now, is_running, used) || is_past_last_answer() {
@@ -368,10 +372,9 @@ fn is_running(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
-
     use rustix::process::{Pid, Signal, kill_process};
 
+    use super::super::signalled::while_signalled;
     use super::*;
 
     const TERMS: Terms =
@@ -415,11 +418,9 @@ mod tests {
     fn ask(pool: &Pool, author: Author) -> Result<u32, NoAnswer> {
         pool.ask(author, |worker| {
             worker.socket().write_all(b"?").map_err(|_| WorkerFailure::Ended)?;
-            match worker.socket().read(&mut [0]) {
-                Ok(1) => Ok(worker.child.id()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Err(WorkerFailure::Silent),
-                _ => Err(WorkerFailure::Ended),
-            }
+            // One that still becomes its program has work.
+            let deadline = Deadline::new(Instant::now(), TERMS.answer_max, BUSY_START_MAX);
+            worker.read_within(&mut [0], deadline).map(|()| worker.child.id())
         })
     }
 
@@ -441,6 +442,12 @@ mod tests {
         // It is killed; nothing keeps these from ending.
         wait_until_none_is_stuck(&pool);
         assert_eq!(pool.lock().live, 0);
+    }
+
+    #[test]
+    fn signals_neither_end_nor_prolong_a_wait() {
+        let answer = while_signalled(|| ask(&Pool::new(mute, TERMS), Author::user(0)));
+        assert_eq!(answer, Err(NoAnswer::Silent));
     }
 
     #[test]

@@ -18,11 +18,14 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter, apply_filter_all_threads,
+    BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter, apply_filter_all_threads, sock_filter,
 };
 
 /// The user `nobody`.
 const NOBODY: u32 = 65_534;
+/// First number of the x32 system calls (`__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h): to a filter, they
+/// are of the same architecture as those of x86-64.
+const X32_CALLS: u32 = 0x4000_0000;
 /// Makes the kernel kill this process first when memory runs out (`proc_pid_oom_score_adj(5)`).
 const KILLED_FIRST: &[u8] = b"1000";
 
@@ -203,8 +206,34 @@ fn enter(with_threads: bool) -> io::Result<()> {
 /// # Errors
 /// As [`enter`].
 pub fn refuse_programs_and_sockets() -> io::Result<()> {
-    let filter = filter_of(REFUSED_TO_READERS.iter(), SeccompAction::Allow, refused());
-    apply_filter(&filter.map_err(io::Error::other)?).map_err(io::Error::other)
+    let filter = filter_of_readers().map_err(io::Error::other)?;
+    apply_filter(&filter).map_err(io::Error::other)
+}
+
+/// Each listed call has another number among those of x32, which would let it pass.
+fn filter_of_readers() -> Result<BpfProgram, seccompiler::BackendError> {
+    let listed = filter_of(REFUSED_TO_READERS.iter(), SeccompAction::Allow, refused())?;
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(listed);
+    }
+    Ok(refuse_from(X32_CALLS).into_iter().chain(listed).collect())
+}
+
+/// The beginning of a filter: refuses all calls from this number on.
+fn refuse_from(number: u32) -> [sock_filter; 3] {
+    /// `BPF_LD | BPF_W | BPF_ABS`, include/uapi/linux/bpf_common.h.
+    const LOAD: u16 = 0x20;
+    /// `BPF_JMP | BPF_JGE | BPF_K`.
+    const IF_AT_LEAST: u16 = 0x35;
+    /// `BPF_RET | BPF_K`.
+    const RETURN: u16 = 0x06;
+    [
+        // The number is the first word of `seccomp_data`.
+        sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
+        // Less: skips the refusal.
+        sock_filter { code: IF_AT_LEAST, jt: 0, jf: 1, k: number },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: refused().into() },
+    ]
 }
 
 fn filter<'c>(
@@ -257,5 +286,22 @@ mod tests {
             bytes
         });
         assert_eq!(&thread.join().unwrap(), b"Name");
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn calls_of_x32_are_refused_to_readers() {
+        // Only for this thread, so that other tests are not affected.
+        let thread = std::thread::spawn(|| {
+            set_no_new_privs(true).unwrap();
+            refuse_programs_and_sockets().unwrap();
+            // SAFETY: a call without arguments.
+            let own = unsafe { libc::syscall(libc::SYS_getpid) };
+            // SAFETY: as above; without the filter, a kernel without x32 says that there is no such call.
+            let of_x32 = unsafe { libc::syscall(libc::SYS_getpid | i64::from(X32_CALLS)) };
+            (own, of_x32, io::Error::last_os_error().raw_os_error())
+        });
+        let own = i64::from(std::process::id());
+        assert_eq!(thread.join().unwrap(), (own, -1, Some(libc::EPERM)));
     }
 }
