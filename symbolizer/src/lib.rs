@@ -36,6 +36,7 @@ pub mod memory;
 pub mod native;
 pub mod pclntab;
 pub mod python;
+mod readable;
 mod space;
 mod symbolizer;
 pub mod unwind_rows;

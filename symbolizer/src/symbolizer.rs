@@ -28,6 +28,7 @@ use crate::memory::ProcessMemory;
 use crate::native::{
     DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, NativeCounters, NativeSymbolizer, SymbolResult,
 };
+use crate::readable::readable;
 use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
 use crate::variable;
 
@@ -414,12 +415,12 @@ impl Symbolizer {
                 named.pop().unwrap_or(Err(NoSymbol::ReaderFailed))
             }
             CodeLocation::Jit(symbol) => {
-                let name = self.jit.name(symbol).ok_or(NoSymbol::JitNotCovered)?;
-                Ok(single(self.strings.intern(&deepctx_names::demangle(name))))
+                let name = self.jit.readable_name(symbol).ok_or(NoSymbol::JitNotCovered)?;
+                Ok(single(self.strings.intern(&name)))
             }
             CodeLocation::Kernel(address) => {
                 let symbol = self.kernel.lookup(address, self.now_ns)?;
-                Ok(single(self.strings.intern(symbol.name)))
+                Ok(single(self.strings.intern(&readable(symbol.name))))
             }
             CodeLocation::Unknown(reason) => Err(reason),
         }
@@ -542,6 +543,30 @@ mod tests {
         assert!(symbolizer.jit.lookup(pid, 2, Avma(0x1008)).is_ok(), "late samples");
         symbolizer.fork(parent, pid, 3);
         assert_eq!(symbolizer.jit.lookup(pid, 4, Avma(0x1008)), Err(NoSymbol::JitWithoutMap));
+    }
+
+    #[test]
+    fn a_generated_name_that_defeats_demanglers_costs_itself() {
+        let mut symbolizer = Symbolizer::new(DebugInfo::default());
+        let mut name_of = |key: u64, name: &str| {
+            let located =
+                LocatedFunction { address: key << 12, size: 16, name: name.to_owned(), key, hash: 0 };
+            let symbol = symbolizer.jit.add_located(u32::MAX, 1, located).unwrap();
+            symbolizer.name(CodeLocation::Jit(symbol)).unwrap()[0].name.to_string()
+        };
+        let endless = format!("_Z1fIX{}E", "dl".repeat(80));
+        let overflow = "_Z1fT9223372036854775807_";
+        assert_eq!(name_of(1, &endless), endless);
+        assert_eq!(name_of(2, overflow), overflow);
+        assert_eq!(name_of(3, "_ZN4work5outerEl"), "work::outer(long)");
+    }
+
+    #[test]
+    fn kernel_code_in_rust_has_readable_names() {
+        let mut symbolizer = Symbolizer::new(DebugInfo::default());
+        symbolizer.kernel = Kernel::with_symbols("ffffffff81000000 T _RNvC6_123foo3bar\n");
+        let at = Symbolizer::kernel_location(KernelAddr(0xffff_ffff_8100_0001), Lookup::Exact);
+        assert_eq!(&*symbolizer.name(at).unwrap()[0].name, "123foo::bar");
     }
 
     #[test]

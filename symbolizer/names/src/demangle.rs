@@ -14,9 +14,30 @@ use crate::{numba, v8};
 const NAME_BYTES_MAX: usize = 8192;
 /// Deepest nesting of types in a C++ name.
 const DEPTH_MAX: u32 = 96;
+/// The same where others wait: the parser may read the rest of a name twice at each level.
+const QUICK_DEPTH_MAX: u32 = 24;
+/// Longest C++ name that is demangled where others wait.
+const QUICK_BYTES_MAX: usize = 256;
+/// `new` and `delete` in expressions: the parser reads what follows twice.
+const READ_TWICE: [&[u8]; 4] = [b"dl", b"da", b"nw", b"na"];
+/// Most of them in a name that is parsed: each doubles the time. Names of real kernels have none.
+const READ_TWICE_MAX: usize = 16;
 
 /// The readable name of a symbol; the symbol itself, cut to a bounded length, if it is not mangled.
 pub fn demangle(symbol: &str) -> String {
+    demangle_with(symbol, |symbol| cpp(symbol, DEPTH_MAX))
+}
+
+/// As [`demangle`], for symbols that anybody may have chosen, where others wait: names of C++ that are long or nest
+/// deeply stay mangled.
+pub fn demangle_quickly(symbol: &str) -> String {
+    demangle_with(symbol, |symbol| {
+        let is_short = symbol.len() <= QUICK_BYTES_MAX;
+        is_short.then(|| cpp(symbol, QUICK_DEPTH_MAX)).flatten()
+    })
+}
+
+fn demangle_with(symbol: &str, cpp: impl Fn(&str) -> Option<String>) -> String {
     let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| {
         // Numba's names look like C++ that does not parse, or parses as something else.
         let mangled = rust(symbol).or_else(|| numba::demangle(symbol)).or_else(|| cpp(symbol));
@@ -38,16 +59,54 @@ fn rust(symbol: &str) -> Option<String> {
     Some(out.text)
 }
 
-fn cpp(symbol: &str) -> Option<String> {
+/// `depth_max`: deepest nesting that is parsed. What is printed is bounded by its length.
+fn cpp(symbol: &str, depth_max: u32) -> Option<String> {
     // Only names marked as mangled: a C function may be called `i`, which is also the mangled form of the type `int`.
     if !symbol.starts_with("_Z") && !symbol.starts_with("___Z") {
         return None;
     }
-    let options = ParseOptions::default().recursion_limit(DEPTH_MAX);
+    if read_twice(symbol.as_bytes()) > READ_TWICE_MAX {
+        return None;
+    }
+    let options = ParseOptions::default().recursion_limit(depth_max);
     let name = Symbol::new_with_options(symbol, &options).ok()?;
     let mut out = BoundedText::default();
     name.structured_demangle(&mut out, &DemangleOptions::new().recursion_limit(DEPTH_MAX)).ok()?;
     Some(out.text)
+}
+
+/// How often a mangled name may have an operator of [`READ_TWICE`]. What is not certainly an identifier counts, so the
+/// number is never too small.
+fn read_twice(mut rest: &[u8]) -> usize {
+    let (mut found, mut before) = (0, 0);
+    while let Some(&first) = rest.first() {
+        found += usize::from(READ_TWICE.iter().any(|operator| rest.starts_with(operator)));
+        let length = match first {
+            b'S' | b'T' => reference(rest),
+            // The level of a parameter (`fL0p_`), or the name of a local function.
+            b'0'..=b'9' if before != b'L' => identifier(rest),
+            _ => 1,
+        };
+        before = rest[length - 1];
+        rest = &rest[length..];
+    }
+    found
+}
+
+/// Bytes of a reference to an earlier part (`S1A_`), or of the letter alone.
+fn reference(rest: &[u8]) -> usize {
+    let number = rest[1..].iter().take_while(|it| it.is_ascii_digit() || it.is_ascii_uppercase()).count();
+    if rest.get(1 + number) == Some(&b'_') { number + 2 } else { 1 }
+}
+
+/// Bytes of an identifier with its length, or of the number alone: before `E` or `_` it is a value or an index.
+fn identifier(rest: &[u8]) -> usize {
+    let digits = rest.iter().take_while(|it| it.is_ascii_digit()).count();
+    let add = |length: usize, digit: &u8| length.saturating_mul(10).saturating_add(usize::from(digit - b'0'));
+    match rest.get(digits) {
+        None | Some(b'E' | b'_') => digits,
+        Some(_) => rest[..digits].iter().fold(0, add).saturating_add(digits).min(rest.len()),
+    }
 }
 
 fn shortened(symbol: &str) -> &str {
@@ -91,6 +150,7 @@ mod tests {
             "std::vector<int, std::allocator<int> >::push_back(int const&)",
         );
         check("_ZN8__main__3hotB2v1B4c8tJE5ArrayIdLi1E1C7mutable7alignedE", "__main__.hot");
+        check("_ZN3foo3barB2v1Ev", "foo::bar[abi:v1]()");
         check("Builtins_InterpreterEntryTrampoline", "[interpreted JavaScript]");
         check("cuLaunchKernel", "cuLaunchKernel");
         check("i", "i");
@@ -108,6 +168,32 @@ mod tests {
         check(&name(2), "f(b<a, a>, b<b<a, a>, b<a, a> >)");
         assert!(Symbol::new(&name(40)).is_ok());
         check(&name(40), &name(40));
+    }
+
+    #[test]
+    fn a_name_that_takes_long_to_parse_stays_mangled() {
+        // Of each `delete` the parser tries a second reading when what follows is none.
+        for levels in [13, 80] {
+            let name = format!("_Z1fIX{}E", "dl".repeat(levels));
+            assert_eq!(demangle_quickly(&name), name);
+        }
+        let quick = ["_ZNSt6vectorIiSaIiEE9push_backERKi", "_RNvC6_123foo3bar", "_ZN8__main__3hotB2v1Edi"];
+        for name in quick {
+            assert_eq!(demangle_quickly(name), demangle(name));
+        }
+    }
+
+    #[test]
+    fn no_name_is_read_again_and_again() {
+        let deletes = "dl".repeat(80);
+        let hidden =
+            ["", "plLi160E", "plfL160p_", "plT160_", "plS160_", "plS16A_", "plLN1aE160E", "plL1a160E"];
+        for before in hidden {
+            let name = format!("_Z1fIX{before}{deletes}E");
+            check(&name, &name);
+        }
+        let data = "4data".repeat(30);
+        check(&format!("_ZN{data}Ev"), &format!("{}()", vec!["data"; 30].join("::")));
     }
 
     fn base36(n: u32) -> String {

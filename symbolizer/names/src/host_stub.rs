@@ -11,6 +11,8 @@
 //! | `_Z4gemmPfi` | itself: the host's side of a kernel is named as the kernel is |
 
 const PREFIX: &str = "__device_stub__";
+/// Most digits of an identifier's length: longer names are not read.
+const LENGTH_DIGITS_MAX: usize = 4;
 
 /// The kernel that the host symbol of this name stands for; `None` if the name cannot be parsed.
 pub fn kernel_of_stub(symbol: &str) -> Option<String> {
@@ -19,8 +21,7 @@ pub fn kernel_of_stub(symbol: &str) -> Option<String> {
     };
     // The identifier is preceded by its length; a C symbol has none.
     let digits = symbol[..at].bytes().rev().take_while(u8::is_ascii_digit).count();
-    let (before, length) = symbol[..at].split_at(at - digits);
-    let end = if digits == 0 { symbol.len() } else { at.checked_add(length.parse().ok()?)? };
+    let (begin, end) = if digits == 0 { (at, symbol.len()) } else { identifier(symbol, at, digits)? };
     let kernel = symbol.get(at..end)?.strip_prefix(PREFIX)?;
     if kernel.is_empty() {
         return None;
@@ -29,11 +30,31 @@ pub fn kernel_of_stub(symbol: &str) -> Option<String> {
         // The last underscore of the prefix begins the kernel's own symbol.
         return symbol.get(at + PREFIX.len() - 1..end).map(str::to_owned);
     }
-    let behind = &symbol[end..];
+    let (before, behind) = (&symbol[..begin], &symbol[end..]);
     if digits == 0 {
         return Some(kernel.to_owned());
     }
     Some(format!("{before}{}{kernel}{behind}", kernel.len()))
+}
+
+/// Where the length of the stub's identifier at `at` begins, and where the identifier ends. The first of the digits
+/// before it may belong to the name of a namespace: `4net2`, then `19__device_stub__gemm`.
+fn identifier(symbol: &str, at: usize, digits: usize) -> Option<(usize, usize)> {
+    let all = at - digits;
+    let begins = (at - digits.min(LENGTH_DIGITS_MAX)..at).filter(|begin| !symbol[*begin..].starts_with('0'));
+    let end_of = |begin: usize| {
+        let length: usize = symbol[begin..at].parse().ok()?;
+        at.checked_add(length).filter(|end| length > PREFIX.len() && *end <= symbol.len())
+    };
+    let mut fitting = begins.filter_map(|begin| Some((begin, end_of(begin)?)));
+    // A name that ends where the length begins has its own length before it.
+    let ends_name = |end: usize| {
+        (1..end).any(|begin| {
+            let before = symbol.get(..begin).unwrap_or_default();
+            before.ends_with(&(end - begin).to_string())
+        })
+    };
+    fitting.clone().find(|(begin, _)| *begin > all && ends_name(*begin)).or_else(|| fitting.next())
 }
 
 /// The kernel of a stub by the stub's readable name; `None` if the name is not that of a stub.
@@ -64,6 +85,10 @@ mod tests {
         check("__device_stub__Z4gemmPfi", Some("_Z4gemmPfi"));
         check("_Z19__device_stub__gemmPfi", Some("_Z4gemmPfi"));
         check("_ZN3net19__device_stub__gemmEPfi", Some("_ZN3net4gemmEPfi"));
+        check("_ZN4net219__device_stub__gemmEPfi", Some("_ZN4net24gemmEPfi"));
+        check("_ZN3v1019__device_stub__gemmEPfi", Some("_ZN3v104gemmEPfi"));
+        let long = "Pf".repeat(150);
+        check(&format!("_ZN4net219__device_stub__gemmE{long}"), Some(&format!("_ZN4net24gemmE{long}")));
         check("_Z19__device_stub__gemmIfEvPT_", Some("_Z4gemmIfEvPT_"));
         check("__device_stub__gemm", Some("gemm"));
         check("_Z4gemmPfi", Some("_Z4gemmPfi"));

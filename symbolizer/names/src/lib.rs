@@ -21,6 +21,6 @@ mod numba;
 mod torch_module;
 mod v8;
 
-pub use demangle::demangle;
+pub use demangle::{demangle, demangle_quickly};
 pub use host_stub::{kernel_of_readable_stub, kernel_of_stub};
 pub use torch_module::is_torch_module_file;

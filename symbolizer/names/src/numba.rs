@@ -43,10 +43,20 @@ pub(crate) fn demangle(symbol: &str) -> Option<String> {
     if path.is_empty() || number.is_empty() || !number.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
+    let mut has_options = false;
     while let Some((_, after)) = rest.strip_prefix('B').and_then(counted) {
-        rest = after;
+        (rest, has_options) = (after, true);
     }
-    (!nested || rest.starts_with('E')).then(|| format!("{entry}{path}"))
+    let types = if nested { rest.strip_prefix('E')? } else { rest };
+    let is_cpp = entry.is_empty() && !has_options && are_of_cpp(types);
+    (!is_cpp).then(|| format!("{entry}{path}"))
+}
+
+/// Whether types of arguments are those of C++, whose functions may have a tag like that of numba's number: numba
+/// begins with none of these letters, and writes nothing where there are no arguments.
+fn are_of_cpp(types: &str) -> bool {
+    const LETTERS: &str = "ACFGKMOPRSTUVceglmnorwz";
+    types.split('.').next() == Some("v") || types.starts_with(|letter: char| LETTERS.contains(letter))
 }
 
 /// The text after its length, and the rest.
@@ -87,6 +97,8 @@ mod tests {
         check("__gufunc__._ZN13_3cdynamic_3e5loop0B2v8E", Some("__gufunc__.<dynamic>.loop0"));
         check("_ZN8__main__3hotB2v1Edi", Some("__main__.hot"));
         check("_Z3hotB2v1x", Some("hot"));
+        check("_ZN8__main__3hotB2v1B3c8tEv", Some("__main__.hot"));
+        check("_ZN8__main__3hotB2v1E", Some("__main__.hot"));
     }
 
     #[test]
@@ -95,6 +107,10 @@ mod tests {
         check("_ZNSs6appendB5cxx11Ev", None);
         check("_Z3hoti", None);
         check("_ZN3fooB5cxx11Ev", None);
+        for types in ["v", "v.cold", "PKc", "RKSs", "ll"] {
+            check(&format!("_ZN3foo3barB2v1E{types}"), None);
+            check(&format!("_Z3barB2v1{types}"), None);
+        }
         check("hot", None);
     }
 

@@ -40,12 +40,14 @@ use read_time::ReadTime;
 use table::CodeTable;
 
 use crate::memory::ProcessMemory;
+use crate::readable::readable;
 
 /// Most processes with generated code kept; each may hold two file descriptors.
 const PROCESSES_MAX: usize = 128;
 /// Most code ranges of all processes, of some 50 bytes each.
 const RANGES_TOTAL_MAX: usize = 1 << 21;
-/// Time limit for reading names of a user's processes: samples of others wait for their names meanwhile.
+/// Time limit for reading names of a user's processes, and for demangling them: samples of others wait for their names
+/// meanwhile.
 const READING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
 /// Shortest time between two searches for files of a process that has none, after an address was not found.
@@ -148,7 +150,10 @@ pub struct Jit {
     processes: FxHashMap<u32, Process>,
     names: Names,
     range_shares: Shares,
+    /// CPU time for reading names, by user.
     accounts: TimeAccounts,
+    /// The same for demangling them.
+    demangling: TimeAccounts,
     counters: JitCounters,
 }
 
@@ -159,6 +164,7 @@ impl Default for Jit {
             names: Names::default(),
             range_shares: Shares::new(RANGES_TOTAL_MAX, 1),
             accounts: TimeAccounts::new(READING),
+            demangling: TimeAccounts::new(READING),
             counters: JitCounters::default(),
         }
     }
@@ -201,6 +207,21 @@ impl Jit {
     /// The text of a name.
     pub fn name(&self, symbol: JitSymbol) -> Option<&str> {
         self.names.get(symbol).map(|entry| &*entry.name)
+    }
+
+    /// The readable form of a name; the name itself if demangling those of its user has taken too long.
+    pub(crate) fn readable_name(&mut self, symbol: JitSymbol) -> Option<String> {
+        let entry = self.names.get(symbol)?;
+        if !self.demangling.allows(entry.user, Instant::now()) {
+            if self.demangling.is_first_refusal(entry.user) {
+                tracing::warn!(user = entry.user, "demangling names of its generated code takes too long");
+            }
+            return Some(entry.name.to_string());
+        }
+        let began = thread_cpu_time();
+        let readable = readable(&entry.name);
+        self.demangling.charge(entry.user, thread_cpu_time().saturating_sub(began), Instant::now());
+        Some(readable)
     }
 
     /// The registered function of a name, if it was registered for debuggers.
@@ -433,10 +454,12 @@ impl Jit {
     fn apply(&mut self, process: &mut Process, event: DumpEvent) {
         match event {
             DumpEvent::Load { time_ns, begin, size, index, name } => {
+                // An index that is used again takes no more room.
+                let is_new = process.table.by_index(index).is_none();
                 if let Some(symbol) = self.add(process, time_ns, begin, size, &name)
-                    && self.range_shares.take(process.user(), 1)
+                    && (!is_new || self.range_shares.take(process.user(), 1))
                 {
-                    process.ranges += 1;
+                    process.ranges += usize::from(is_new);
                     Arc::make_mut(&mut process.table).set_index(index, symbol);
                 }
             }
@@ -479,7 +502,7 @@ impl Jit {
     ) -> bool {
         process.latest_ns = process.latest_ns.max(time_ns);
         let table = Arc::make_mut(&mut process.table);
-        let ended = table.clear(begin, size);
+        let ended = table.clear(begin, size, time_ns);
         if table.has_replaced_other(ended, symbol) {
             process.is_renamed = true;
             process.renamed_ns = process.renamed_ns.max(time_ns);
@@ -510,7 +533,7 @@ impl Jit {
 
     /// Unnamed code is at these addresses now.
     fn end_names(&mut self, process: &mut Process, begin: u64, size: u64) {
-        let ended = Arc::make_mut(&mut process.table).clear(begin, size);
+        let ended = Arc::make_mut(&mut process.table).clear(begin, size, 0);
         self.release_ranges(process, ended);
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct NameEntry {
     pub(super) name: Arc<str>,
     pub(super) source: NameSource,
     /// The user charged for it.
-    user: u32,
+    pub(super) user: u32,
 }
 
 /// The source of a name.
