@@ -233,6 +233,12 @@ impl Kernel {
         Self::default()
     }
 
+    /// A kernel with the symbols of this text.
+    #[cfg(test)]
+    pub(crate) fn with_symbols(text: &str) -> Self {
+        Self { table: Some(Ok(Kallsyms::parse(text.as_bytes()))), ..Self::default() }
+    }
+
     /// Starts reading the table on a separate thread, so that the first kernel stack need not wait for it.
     pub(crate) fn prefetch(&mut self) {
         if self.table.is_none() && self.prefetch.is_none() {

@@ -24,8 +24,8 @@ use super::runtime_names::{RuntimeNames, file_range};
 
 /// Bytes of a symbol in a file.
 const SYMBOL_BYTES: usize = 24;
-/// Most labels of one function: hand-written code has some ten that are not local.
-const LABELS_MAX: usize = 64;
+/// Most labels and functions within one function: hand-written code has some ten that are not local.
+const INNER_MAX: usize = 64;
 /// Most bytes of a decompressed `.gnu_debugdata`; those of distributions have some hundred thousand.
 const DEBUGDATA_BYTES_MAX: u64 = 256 << 20;
 
@@ -200,11 +200,20 @@ fn is_code_or_data(symbol: &[u8]) -> bool {
     matches!(symbol.get(4).map(|info| info & 15), Some(0 | 1 | 2 | 10))
 }
 
+/// Whether a symbol is a mark for disassemblers, where code or data begins: `$x`, `$d.1` (mapping symbols of aarch64).
+/// Those are local, and have neither a type nor a size.
+fn is_mark(symbol: &[u8], names: &[u8]) -> bool {
+    let may_be = symbol.get(4) == Some(&0) && size_of(symbol) == 0;
+    let name = || names.get(u32_at(symbol, 0) as usize..);
+    may_be && name().is_some_and(|name| matches!(name, [b'$', b'x' | b'd', 0 | b'.', ..]))
+}
+
 impl Table {
     fn of(data: &[u8], symbols: Bytes, names: Bytes) -> Self {
-        let all = symbols.of(data);
+        let (all, texts) = (symbols.of(data), names.of(data));
         let count = u32::try_from(all.len() / SYMBOL_BYTES).unwrap_or(u32::MAX);
-        let mut by_address: Vec<u32> = (0..count).filter(|&n| is_code_or_data(symbol(all, n))).collect();
+        let is_named = |symbol: &[u8]| is_code_or_data(symbol) && !is_mark(symbol, texts);
+        let mut by_address: Vec<u32> = (0..count).filter(|&n| is_named(symbol(all, n))).collect();
         by_address.sort_unstable_by_key(|&n| {
             let symbol = symbol(all, n);
             (address_of(symbol), u64::MAX - size_of(symbol))
@@ -214,7 +223,8 @@ impl Table {
     }
 
     /// The name of the nearest symbol at or before an address that covers it. A symbol without a size does not name the
-    /// function that it is in: it is a label of hand-written code, or a mark for disassemblers.
+    /// function that it is in: it is a label of hand-written code. Nor does a function that ends before the address
+    /// hide the one around it.
     fn find<'d>(&'d self, data: &'d [u8], address: u64) -> Option<&'d [u8]> {
         let symbols = self.symbols.of(data);
         let nth = |&n: &u32| symbol(symbols, n);
@@ -234,8 +244,8 @@ impl Table {
         };
         let mut candidates = self.by_address.get(first..behind)?.iter().map(nth);
         let mut found = candidates.clone().find(covers);
-        if candidates.all(|symbol| size_of(symbol) == 0) {
-            let further = self.by_address.get(first.saturating_sub(LABELS_MAX)..first)?;
+        if found.is_none() || candidates.all(|symbol| size_of(symbol) == 0) {
+            let further = self.by_address.get(first.saturating_sub(INNER_MAX)..first)?;
             let mut functions = further.iter().rev().map(nth).filter(|symbol| size_of(symbol) > 0);
             found = functions.find(covers).or(found);
         }
@@ -318,6 +328,30 @@ mod tests {
             let found = [&all, &some].map(|table| table.find(&[], address));
             let found = found.map(|name| name.map(|name| str::from_utf8(name).unwrap()));
             assert_eq!(found, [among_all, among_some], "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn code_behind_an_inner_function_is_of_the_outer_one() {
+        let symbols = [(1, 2, 1, 0x10, 0x40), (3, 2, 1, 0x20, 8), (5, 2, 1, 0x60, 8)];
+        let symbols = Bytes::Unpacked(symbols.into_iter().flat_map(bytes_of).collect());
+        let table = Table::of(&[], symbols, Bytes::Unpacked(b"\0a\0b\0c\0".to_vec()));
+        let found = |address: u64| table.find(&[], address).map(|name| str::from_utf8(name).unwrap());
+        assert_eq!([0x18, 0x24, 0x30].map(found), [Some("a"), Some("b"), Some("a")]);
+        assert_eq!([0x50, 0x68].map(found), [None, None]);
+    }
+
+    #[test]
+    fn marks_for_disassemblers_name_no_code() {
+        // At the beginning of a function without a size, within it, before its data, and a label that looks alike.
+        let symbols = [(1, 0, 1, 0x10, 0), (4, 2, 1, 0x10, 0), (1, 0, 1, 0x18, 0), (6, 0, 1, 0x20, 0)];
+        let symbols = symbols.into_iter().chain([(11, 0, 1, 0x30, 0)]);
+        let symbols = Bytes::Unpacked(symbols.flat_map(bytes_of).collect());
+        let table = Table::of(&[], symbols, Bytes::Unpacked(b"\0$x\0f\0$d.1\0$dx\0".to_vec()));
+        let table = Table { section_ends: [0, 0x40].into(), ..table };
+        for (address, expect) in [(0x10, "f"), (0x14, "f"), (0x1c, "f"), (0x24, "f"), (0x34, "$dx")] {
+            let found = table.find(&[], address).map(|name| str::from_utf8(name).unwrap());
+            assert_eq!(found, Some(expect), "{address:#x}");
         }
     }
 
