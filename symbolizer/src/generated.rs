@@ -160,7 +160,7 @@ fn symbol(range: &Range<u64>) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 0, info, 0];
     bytes.extend(section.to_le_bytes());
     bytes.extend(range.start.to_le_bytes());
-    bytes.extend((range.end - range.start).to_le_bytes());
+    bytes.extend(range.end.saturating_sub(range.start).to_le_bytes());
     bytes
 }
 
@@ -220,9 +220,11 @@ impl Image {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use deepctx_common::unwind::rule_kind;
 
-    use super::{GeneratedCode, described, frame_runs};
+    use super::{GeneratedCode, described, frame_runs, symbol};
     use crate::unwind_rows::UnwindTable;
 
     /// A CIE (CFA = rsp + 8) and an FDE for 32 bytes at `pc`, which pushes after one byte. The FDE stores the
@@ -294,6 +296,12 @@ mod tests {
             wrong[cut] = 0xff;
             assert!(described(address, &wrong).len() <= 2, "{cut}");
         }
+    }
+
+    #[test]
+    fn a_function_that_ends_before_it_begins_is_empty() {
+        let symbol = symbol(&Range { start: 8, end: 4 });
+        assert_eq!(symbol[16..], [0_u8; 8]);
     }
 
     #[test]

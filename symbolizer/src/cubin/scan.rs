@@ -105,7 +105,7 @@ fn add_image(
     budget: &mut u64,
     add: &mut dyn FnMut(&[u8]) -> bool,
 ) -> bool {
-    let Some(length) = image_length(memory, at) else { return false };
+    let Some(length) = image_length(memory, at, budget) else { return false };
     let inside = at.checked_add(length).is_some_and(|image_end| image_end <= end);
     let Some(left) = budget.checked_sub(length).filter(|_| inside) else { return false };
     let Ok(length) = usize::try_from(length) else { return false };
@@ -113,8 +113,10 @@ fn add_image(
     memory.read_vec(at, length).is_ok_and(|image| add(&image))
 }
 
-/// The length of the image at this address, from its headers.
-fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
+/// The length of the image at this address, from its headers. These are read again, so they take of the budget too:
+/// memory may be full of headers without an image.
+fn image_length(memory: &dyn TargetMemory, at: u64, budget: &mut u64) -> Option<u64> {
+    *budget = budget.checked_sub(PAGE)?;
     let header = memory.read_vec(at, 64).ok()?;
     let two = |at: usize| Some(u16::from_le_bytes(header.get(at..at + 2)?.try_into().ok()?));
     let eight = |at: usize| Some(u64::from_le_bytes(header.get(at..at + 8)?.try_into().ok()?));
@@ -124,6 +126,7 @@ fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
     let (segments, sections) = (eight(32)?, eight(40)?);
     let (segment_bytes, section_bytes) = (u64::from(two(56)?) * 56, u64::from(two(60)?) * 64);
     let mut end = segments.checked_add(segment_bytes)?.max(sections.checked_add(section_bytes)?);
+    *budget = budget.checked_sub(section_bytes)?;
     let table = memory.read_vec(at.checked_add(sections)?, section_bytes as usize).ok()?;
     for section in table.chunks_exact(64) {
         let kind = u32::from_le_bytes(section[4..8].try_into().ok()?);
@@ -192,6 +195,20 @@ mod tests {
         pages[1] = false;
         assert_eq!(scan(OWN, 0x1238, CUBIN, &pages, 1 << 20), (0, 0));
         assert_eq!(runs(&[true, true, false, true]), [(0, 2 * PAGE), (3 * PAGE, PAGE)]);
+    }
+
+    #[test]
+    fn headers_without_an_image_take_of_the_budget() {
+        // The header of a file with one section, which ends beyond all addresses.
+        let mut header = [0u8; 128];
+        header[..7].copy_from_slice(&CUBIN[..7]);
+        (header[18], header[40], header[58], header[60]) = (190, 64, 64, 1);
+        (header[64 + 4], header[64 + 24]) = (1, 1);
+        header[64 + 32..64 + 40].fill(0xff);
+        let image = [&header.repeat(4)[..], CUBIN].concat();
+        let scan = |budget: u64| scan(OWN, 0x1238, &image, &[true; 8], budget);
+        assert_eq!(scan(1 << 20), (1, 2));
+        assert_eq!(scan(8 * PAGE + 3 * PAGE + CUBIN.len() as u64), (0, 0));
     }
 
     #[test]

@@ -22,13 +22,21 @@ struct CodeRange {
     symbol: JitSymbol,
 }
 
+/// Code that other code replaced, at least in part.
+#[derive(Clone, Copy, Debug)]
+struct ReplacedRange {
+    code: CodeRange,
+    /// When the other code came; 0 if that is not known.
+    until_ns: u64,
+}
+
 /// Code ranges by address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodeTable {
     /// Current ranges by first address, never overlapping.
     present: BTreeMap<u64, CodeRange>,
     /// Replaced ranges, the latest last.
-    replaced: VecDeque<CodeRange>,
+    replaced: VecDeque<ReplacedRange>,
     /// Names by the runtime's index.
     by_index: FxHashMap<u64, JitSymbol>,
 }
@@ -37,7 +45,7 @@ impl CodeTable {
     /// Adds code, replacing all ranges that it overlaps. `begin + size` must not overflow and `size` must not be 0.
     /// False if there is no room.
     pub(super) fn insert(&mut self, begin: u64, size: u64, since_ns: u64, symbol: JitSymbol) -> bool {
-        self.clear(begin, size);
+        self.clear(begin, size, since_ns);
         let room = self.present.len() < RANGES_MAX;
         if room {
             self.present.insert(begin, CodeRange { begin, end: begin + size, since_ns, symbol });
@@ -45,36 +53,43 @@ impl CodeTable {
         room
     }
 
-    /// Ends all ranges that this one overlaps, since other code is there now; returns how many. The same must hold for
-    /// it as for [`Self::insert`].
-    pub(super) fn clear(&mut self, begin: u64, size: u64) -> usize {
+    /// Ends all ranges that this one overlaps, since other code is there from this time on (0: not known); returns how
+    /// many. The same must hold for it as for [`Self::insert`].
+    pub(super) fn clear(&mut self, begin: u64, size: u64, time_ns: u64) -> usize {
         let before = self.present.len();
         while let Some(overlapped) = self.last_before(begin + size).filter(|code| code.end > begin) {
             self.present.remove(&overlapped.begin);
             if self.replaced.len() >= REPLACED_MAX {
                 self.replaced.pop_front();
             }
-            self.replaced.push_back(overlapped);
+            self.replaced.push_back(ReplacedRange { code: overlapped, until_ns: time_ns });
         }
         before - self.present.len()
     }
 
     /// The code at an address at a time.
     pub(super) fn lookup(&self, address: u64, time_ns: u64) -> Option<JitSymbol> {
-        let code = self.last_before(address.checked_add(1)?).filter(|code| address < code.end)?;
-        if code.since_ns <= time_ns {
+        let present = self.last_before(address.checked_add(1)?).filter(|code| address < code.end);
+        if let Some(code) = present.filter(|code| code.since_ns <= time_ns) {
             return Some(code.symbol);
         }
-        let covers =
-            |code: &&CodeRange| (code.begin..code.end).contains(&address) && code.since_ns <= time_ns;
-        let before = self.replaced.iter().rev().find(covers);
-        // Without an older range, the clocks of the sample and the runtime differ a little, and this range is meant.
-        Some(before.map_or(code.symbol, |before| before.symbol))
+        let covers = |of: &&ReplacedRange| {
+            (of.code.begin..of.code.end).contains(&address) && of.code.since_ns <= time_ns
+        };
+        let mut before = self.replaced.iter().rev().filter(covers);
+        let found = match present {
+            // Without an older range, the clocks of the sample and the runtime differ a little, and this range is
+            // meant.
+            Some(code) => before.next().map_or(code.symbol, |before| before.code.symbol),
+            // What replaced it does not reach this address.
+            None => before.find(|before| time_ns < before.until_ns)?.code.symbol,
+        };
+        Some(found)
     }
 
     /// Whether one of the ranges that were replaced last had another name than this.
     pub(super) fn has_replaced_other(&self, ranges: usize, symbol: JitSymbol) -> bool {
-        self.replaced.iter().rev().take(ranges).any(|code| code.symbol != symbol)
+        self.replaced.iter().rev().take(ranges).any(|before| before.code.symbol != symbol)
     }
 
     /// The names of all code that these addresses overlap.
@@ -93,7 +108,8 @@ impl CodeTable {
 
     /// The names of all code, including replaced ranges.
     pub(super) fn symbols(&self) -> impl Iterator<Item = JitSymbol> {
-        let ranges = self.present.values().chain(&self.replaced).map(|code| code.symbol);
+        let replaced = self.replaced.iter().map(|before| before.code.symbol);
+        let ranges = self.present.values().map(|code| code.symbol).chain(replaced);
         ranges.chain(self.by_index.values().copied())
     }
 

@@ -165,6 +165,10 @@ fn a_sample_before_a_replacement_gets_the_old_name() {
     check(0x1080, 25, Some(2));
     check(0x1080, 15, Some(1));
     check(0x1080, 5, Some(2));
+    // Where the new code does not reach.
+    check(0x1010, 5, None);
+    check(0x1010, 19, Some(1));
+    check(0x1010, 20, None);
     check(0x1010, 25, None);
     check(0x117f, 25, Some(2));
     check(0x1180, 25, None);
@@ -215,6 +219,31 @@ fn unknown_code_that_moved_ends_the_name_there() {
     assert!(process.table.lookup(0x1008, 0).is_some());
     jit.apply(&mut process, DumpEvent::Move { time_ns: 0, begin: 0x1000, size: 16, index: 9 });
     assert_eq!(process.table.lookup(0x1008, 0), None);
+}
+
+#[test]
+fn an_index_that_is_used_again_takes_no_more_room() {
+    let mut jit = Jit { range_shares: Shares::new(16, 1), ..Jit::new() };
+    let mut process = Process { user: Some(1000), ..Process::default() };
+    for n in 0..100 {
+        let name = format!("function{}", n % 2).into();
+        jit.apply(&mut process, DumpEvent::Load { time_ns: n, begin: 0x1000, size: 16, index: 7, name });
+        assert_eq!((process.ranges, process.table.len()), (2, 2), "{n}");
+    }
+    // What moves is what the index stands for last.
+    jit.apply(&mut process, DumpEvent::Move { time_ns: 100, begin: 0x2000, size: 16, index: 7 });
+    let found = process.table.lookup(0x2008, 100);
+    assert_eq!(found.and_then(|symbol| jit.name(symbol)), Some("function1"));
+}
+
+#[test]
+fn names_beyond_a_users_time_stay_mangled() {
+    let mut jit = Jit::new();
+    let mut process = Process { user: Some(1000), ..Process::default() };
+    let symbol = jit.add(&mut process, 0, 0x1000, 16, "_ZN4work5outerEl").unwrap();
+    assert_eq!(jit.readable_name(symbol).as_deref(), Some("work::outer(long)"));
+    jit.demangling.charge(1000, 2 * READING.credit, Instant::now());
+    assert_eq!(jit.readable_name(symbol).as_deref(), Some("_ZN4work5outerEl"));
 }
 
 /// A process has one map, and tests are threads of one process.

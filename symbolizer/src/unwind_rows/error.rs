@@ -41,7 +41,7 @@ pub enum NoTable {
     TooManyRules(usize),
     /// Building it took longer than the limit for one file.
     TookTooLong,
-    /// The table builder process ended twice because of this file.
+    /// The table builder process ended twice because of this file, or one of its parsers panicked.
     BuilderEnded,
     /// The table builder process cannot be started.
     NoBuilder,

@@ -140,6 +140,8 @@ impl UncoveredCode<'_> {
             }
         }
         functions.sort_unstable();
+        // Otherwise each of many equal symbols looks for the next one behind all of them.
+        functions.dedup();
         let mut ranges: Vec<Range<u64>> = Vec::with_capacity(functions.len());
         for (at, &(begin, end, gap_end)) in functions.iter().enumerate() {
             // Symbols from assembler sources often have no size.

@@ -52,7 +52,7 @@ impl BuildReply {
 }
 
 /// Possible failures of building a table. Limits are the same on both sides; append only.
-fn reasons() -> [NoTable; 10] {
+fn reasons() -> [NoTable; 11] {
     let limits = Limits::default();
     let found = Arch::ALL.into_iter().find(|arch| *arch != Arch::NATIVE).unwrap_or(Arch::NATIVE);
     [
@@ -66,6 +66,7 @@ fn reasons() -> [NoTable; 10] {
         NoTable::TooManyRows(limits.rows),
         NoTable::TooManyPages(limits.pages),
         NoTable::TooManyRules(limits.rules),
+        NoTable::BuilderEnded,
     ]
 }
 

@@ -17,8 +17,10 @@ use deepctx_common::unwind::{BLOCKS_PER_SHARD, SHARDS_MAX};
 
 use super::answer::{BuildReply, REQUEST};
 use super::{NotBuilt, table_of};
+use crate::guard;
 use crate::unwind_rows::cache::{BLOCK_BYTES, encode};
 use crate::unwind_rows::sparse::FILE_BYTES_MAX;
+use crate::unwind_rows::{NoTable, UnwindTable};
 
 /// Threads of one builder; several work side by side.
 const THREADS_MAX: usize = 8;
@@ -37,6 +39,8 @@ const BOUNDS: Bounds = Bounds {
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
     start_threads()?;
+    // Installs the handler of missing pages while that is allowed.
+    let _ = guard::catch_faults(|| ());
     let socket = worker::begin(true)?;
     answer_all(&socket)
 }
@@ -58,9 +62,15 @@ fn answer_all(mut socket: &UnixStream) -> io::Result<()> {
 }
 
 fn build(file: &File, mut table: File) -> Result<(), NotBuilt> {
-    let bytes = encode(&table_of(file)?);
+    let bytes = encoded(|| table_of(file))?;
     // The memory is exhausted, or the bound above reached.
     table.write_all(&bytes).map_err(|_| NotBuilt::File(NoSymbol::TooLarge))
+}
+
+/// The bytes of a table. Parsers may panic on untrusted bytes: then this file has none.
+fn encoded(build: impl FnOnce() -> Result<UnwindTable, NotBuilt>) -> Result<Vec<u8>, NotBuilt> {
+    let bytes = guard::catch_faults(|| build().map(|table| encode(&table)));
+    bytes.unwrap_or(Err(NotBuilt::Table(NoTable::BuilderEnded)))
 }
 
 #[cfg(test)]
@@ -97,6 +107,18 @@ mod tests {
         let (answer, table) = built(&file);
         assert_eq!(answer.0, table_of(&file).map(drop));
         assert!(answer.0.is_err() && sealed(table).is_none());
+    }
+
+    #[test]
+    fn a_file_whose_parser_panics_is_refused() {
+        let refused = Err(NotBuilt::Table(NoTable::BuilderEnded));
+        assert_eq!(encoded(|| panic!("a parser that panics")), refused);
+        let file = File::open("/proc/self/status").unwrap();
+        let among_threads = || {
+            rayon::join(|| assert!(file.metadata().is_err(), "one of several"), || ());
+            table_of(&file)
+        };
+        assert_eq!(encoded(among_threads), refused);
     }
 
     #[test]

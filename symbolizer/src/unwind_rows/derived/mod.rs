@@ -23,6 +23,7 @@ use std::ops::Range;
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::Rule;
 use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 
 use flow::{Failure, Graph};
 
@@ -145,6 +146,8 @@ pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) 
     let mut solved: Vec<GroupRows> = groups.par_iter().map(|group| group.solve(&[])).collect();
     // Targets of jumps from other functions whose state differs from that after a call.
     let mut unknown_entries: Vec<Vec<u64>> = vec![Vec::new(); groups.len()];
+    // All of them: there may be as many as there are jumps.
+    let mut known = FxHashSet::default();
     for round in 0..=ROUNDS_MAX {
         let mut again = Vec::new();
         for (target, at_edge) in solved.iter().flat_map(|solved| solved.exits.iter().copied()) {
@@ -153,7 +156,7 @@ pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) 
                 continue;
             };
             let is_call = at_edge && groups[index].entries.binary_search(&target).is_ok();
-            if !is_call && !unknown_entries[index].contains(&target) {
+            if !is_call && known.insert(target) {
                 unknown_entries[index].push(target);
                 again.push(index);
             }

@@ -42,7 +42,8 @@ pub(super) enum Value {
 impl Value {
     /// The address plus `more` bytes.
     fn plus(self, more: i32) -> Self {
-        let sum = |offset: i32| offset.checked_add(more).filter(|sum| sum.abs() <= DISTANCE_MAX);
+        let sum =
+            |offset: i32| offset.checked_add(more).filter(|to| (-DISTANCE_MAX..=DISTANCE_MAX).contains(to));
         match self {
             Self::Cfa(offset) => sum(offset).map_or(Self::Unknown, Self::Cfa),
             Self::Fresh(site, offset) => sum(offset).map_or(Self::Unknown, |sum| Self::Fresh(site, sum)),

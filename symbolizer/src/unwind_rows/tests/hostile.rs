@@ -212,6 +212,18 @@ fn thousands_of_nested_frames_stay_linear() {
     assert!(counted(&table, Count::Rows) <= counted(&table, Count::FrameRows) + 40_000);
 }
 
+#[test]
+fn very_many_symbols_of_one_address_stay_linear() {
+    // A function without a size at the beginning of the text.
+    let mut symbol = [0; 24];
+    (symbol[4], symbol[6]) = (2, 1);
+    symbol[8..16].copy_from_slice(&TEXT.to_le_bytes());
+    let mut elf = Elf::without_frames();
+    elf.sections.extend([(".dynsym", 0, 2, symbol.repeat(400_000)), (".dynstr", 0, 2, vec![0; 16])]);
+    // Comparing each symbol with all behind it would take many minutes.
+    assert_eq!(elf.table(), Err(NoTable::NoFrames));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 

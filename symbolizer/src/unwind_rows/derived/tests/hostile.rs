@@ -70,6 +70,34 @@ proptest! {
 }
 
 #[test]
+fn a_stack_of_two_gigabytes_is_not_followed() {
+    // sub $0x7ffffff8, %rsp; nop; ud2: with the return address, that leads to the least number of 32 bits.
+    let derived = whole(&[0x48, 0x81, 0xec, 0xf8, 0xff, 0xff, 0x7f, 0x90, 0x0f, 0x0b]);
+    let rows: Vec<_> = derived.rows.iter().map(|(from, to, _)| (*from, *to)).collect();
+    assert_eq!(rows, [(0x1000, 0x1007)]);
+}
+
+#[test]
+fn jumps_to_very_many_addresses_stay_linear() {
+    const JUMPS: usize = 100_000;
+    const FUNCTIONS: usize = 8;
+    // Functions of `jne` only, each to another byte of the `nop`s behind them.
+    let nops = FUNCTIONS * JUMPS * 6;
+    let jump = |n: usize| {
+        let distance = (nops + n) as u32 - (n * 6 + 6) as u32;
+        [&[0x0f, 0x85], &distance.to_le_bytes()[..]].concat()
+    };
+    let mut code: Vec<u8> = (0..FUNCTIONS * JUMPS).flat_map(jump).collect();
+    code.resize(nops + (1 << 20), 0x90);
+    let begins = (0..=FUNCTIONS).map(|n| 0x1000 + (n * JUMPS * 6) as u64);
+    let ends = begins.clone().skip(1).chain([0x1000 + code.len() as u64]);
+    let entries: Vec<_> = begins.zip(ends).map(|(begin, end)| begin..end).collect();
+    // Comparing each target with all before it would take many minutes.
+    let derived = derive(&code, 0x1000, &entries);
+    assert_eq!(derived.stats.functions, FUNCTIONS as u64 + 1);
+}
+
+#[test]
 fn a_function_beyond_the_limits_has_no_rows() {
     let code = vec![0x90; 3 << 20];
     let derived = whole(&code);
