@@ -8,16 +8,18 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_capture::cost::ThreadClock;
 use deepctx_capture::supervisor::{Heartbeat, Supervisor};
 use deepctx_profile::ledger::Ledger;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Profile, RecentPart};
 use deepctx_profile::units::{Count, Nanos, Time, clock};
 
-use crate::ending::{END_LONGEST, EndingThread};
+use crate::ending::{END_LONGEST, EndingThread, LOOK_EVERY, has_ended};
 use crate::hang::{Hang, HangWatch};
 use crate::lock;
 
@@ -25,6 +27,8 @@ use crate::lock;
 const SLICES: u32 = 12;
 /// Shortest slice: the recorder is called at this interval.
 const SLICE_LEAST: Duration = Duration::from_millis(100);
+/// Profiles that may wait for the thread: one of a request, and behind it that of the end.
+const WINDOWS_MAX: usize = 2;
 
 /// Why a flight recorder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +118,8 @@ pub(crate) struct FlightRecorder {
     at_end: bool,
     requests: FlightRequests,
     windows: Sender<Window>,
-    /// Closed when the thread has ended.
+    thread: JoinHandle<()>,
+    /// Closed when the thread has written its last profile, or panics.
     end: Receiver<()>,
     said: Arc<Mutex<RecorderStatus>>,
 }
@@ -134,8 +139,8 @@ struct Window {
 struct RecorderStatus {
     notices: Vec<String>,
     error: Option<String>,
-    /// It is writing a profile.
-    writing: bool,
+    /// Profiles that it was given and has not written yet.
+    unwritten: usize,
 }
 
 /// Results of a flight recorder at its end.
@@ -143,6 +148,51 @@ struct RecorderStatus {
 pub(crate) struct FlightEnd {
     pub(crate) notices: Vec<String>,
     pub(crate) error: Option<String>,
+}
+
+/// The last profiles on their way to the disk.
+#[derive(Debug)]
+pub(crate) struct EndingFlight {
+    end: Receiver<()>,
+    ending: EndingThread,
+    thread: JoinHandle<()>,
+    said: Arc<Mutex<RecorderStatus>>,
+    /// Hangs were looked for, and no training step was seen.
+    never_stepped: bool,
+}
+
+impl EndingFlight {
+    /// Whether profiles are still written, and there is progress.
+    pub(crate) fn is_writing(&mut self) -> bool {
+        !has_ended(&self.end) && self.ending.goes_on(lock(&self.said).unwritten)
+    }
+
+    /// Waits until all is written, or there is no progress.
+    pub(crate) fn wait(mut self) -> FlightEnd {
+        while self.is_writing() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let Self { end, thread, said: shared, never_stepped, .. } = self;
+        let is_over = has_ended(&end);
+        if is_over {
+            // All that it does now is to report a panic, for which the supervisor is asked next.
+            _ = thread.join();
+        }
+        let mut said = std::mem::take(&mut *lock(&shared));
+        if !is_over {
+            let lasted = END_LONGEST.as_secs();
+            said.error =
+                Some(format!("the disk did not take what the flight recorder keeps within {lasted} s"));
+        }
+        if never_stepped {
+            said.notices.push(
+                "`--on-hang` had nothing to go by: no training step ended, or fewer than it takes to know how long one \
+                 usually is; `--step-marker` says what ends one"
+                    .to_owned(),
+            );
+        }
+        FlightEnd { notices: said.notices, error: said.error }
+    }
 }
 
 impl FlightRecorder {
@@ -156,8 +206,7 @@ impl FlightRecorder {
         supervisor: &Supervisor,
     ) -> io::Result<Self> {
         let FlightOptions { keep, on_hang, at_end, requests, write } = options;
-        // Capacity one: while a profile is written, the next one stays in its slices.
-        let (windows, incoming) = bounded(1);
+        let (windows, incoming) = bounded(WINDOWS_MAX);
         let (running, end) = bounded(0);
         let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
@@ -166,13 +215,13 @@ impl FlightRecorder {
             write_windows(&incoming, write, &of_thread, heartbeat);
         };
         let missing = "the kept data is no longer written";
-        supervisor.spawn("flight-recorder", missing, body)?;
+        let thread = supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
         let recent = keep.map(|keep| RecentPart::start(profile, nanos(keep), Nanos(0)));
         let keep = keep.unwrap_or_default();
         let slice = (keep / SLICES).max(SLICE_LEAST);
         let keep = nanos(keep);
-        Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, end, said })
+        Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, end, said })
     }
 
     /// Ends a slice if it is due, and writes the kept part on request or when training hangs. `profile` is up to date,
@@ -191,34 +240,21 @@ impl FlightRecorder {
         }
     }
 
-    /// Writes the kept part at the end of the capture, if configured, and waits for pending writes. The capture took
-    /// `elapsed`.
-    pub(crate) fn finish(mut self, profile: &mut Profile, elapsed: Duration) -> FlightEnd {
+    /// Starts to write the kept part at the end of the capture, if configured. The capture took `elapsed`.
+    pub(crate) fn finish(mut self, profile: &mut Profile, elapsed: Duration) -> EndingFlight {
         let now = nanos(elapsed);
         let asked = self.requests.pending();
         if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
             let window = Window { is_last: true, ..self.cut_out(profile, now, trigger) };
-            // The thread may not have taken the one before yet. The supervisor reports one that is gone.
-            _ = self.windows.send_timeout(window, END_LONGEST);
+            lock(&self.said).unwritten += 1;
+            // There is room behind the one before. The supervisor reports a thread that is gone.
+            _ = self.windows.try_send(window);
         }
         let never_stepped = self.hang.take().is_some_and(|watch| !watch.has_seen_steps());
-        drop(self.windows);
-        // The supervisor reports how it ended.
-        let has_ended = EndingThread::new(self.end, 0).wait(|| 0, || ());
-        let mut said = std::mem::take(&mut *lock(&self.said));
-        if !has_ended {
-            let lasted = END_LONGEST.as_secs();
-            said.error =
-                Some(format!("the disk did not take what the flight recorder keeps within {lasted} s"));
-        }
-        if never_stepped {
-            said.notices.push(
-                "`--on-hang` had nothing to go by: no training step ended, or fewer than it takes to know how long one \
-                 usually is; `--step-marker` says what ends one"
-                    .to_owned(),
-            );
-        }
-        FlightEnd { notices: said.notices, error: said.error }
+        let Self { windows, end, thread, said, .. } = self;
+        drop(windows);
+        let ending = EndingThread::new(ThreadClock::of(&thread), lock(&said).unwritten);
+        EndingFlight { end, ending, thread, said, never_stepped }
     }
 
     /// Notices since the last time, and the last error.
@@ -246,7 +282,7 @@ impl FlightRecorder {
 
     /// Hands a profile to the thread. While that writes another one, the request waits.
     fn write(&mut self, profile: &Profile, now: Nanos, trigger: Trigger) {
-        if std::mem::replace(&mut lock(&self.said).writing, true) {
+        if std::mem::replace(&mut lock(&self.said).unwritten, 1) > 0 {
             return;
         }
         let window = self.cut_out(profile, now, trigger);
@@ -285,7 +321,8 @@ fn write_windows(
         heartbeat.beat();
         let notice = write(&window.profile, window.ends).map(|place| notice(&place, &window));
         let mut said = lock(said);
-        said.writing = false;
+        // The recorder counts none anymore once it has given the thread up.
+        said.unwritten = said.unwritten.saturating_sub(1);
         match notice {
             Ok(notice) => said.notices.push(notice),
             Err(error) => {
@@ -379,7 +416,7 @@ mod tests {
                 requests.request(Trigger::Key);
             }
         }
-        let end = recorder.finish(&mut profile, Duration::from_secs(30));
+        let end = recorder.finish(&mut profile, Duration::from_secs(30)).wait();
         assert_eq!(*lock(&written), [(12, "signal".to_owned()), (12, "end".to_owned())]);
         assert_eq!((end.notices.len(), end.error), (2, None), "{:?}", end.notices);
         let window = "run.dctx: the last 12.0 s with 12 samples";
@@ -393,7 +430,7 @@ mod tests {
         let requests = FlightRequests::default();
         let (recorder, written) = recorder(&mut profile, &requests, false);
         requests.request(Trigger::Finding);
-        let end = recorder.finish(&mut profile, Duration::from_secs(12));
+        let end = recorder.finish(&mut profile, Duration::from_secs(12)).wait();
         assert_eq!(*lock(&written), [(0, "finding".to_owned())]);
         let said = "run.dctx: the last 12.0 s with 0 samples, written because of a finding, at the end of the recording";
         assert_eq!(end.notices, [said]);
@@ -420,7 +457,7 @@ mod tests {
             recorder.tick(&mut profile, Duration::from_secs(second));
         }
         requests.request(Trigger::Key);
-        let end = recorder.finish(&mut profile, Duration::from_secs(30));
+        let end = recorder.finish(&mut profile, Duration::from_secs(30)).wait();
         let written = lock(&written);
         assert_eq!((written.len(), &written[0].meta.kept), (1, &None));
         assert_eq!(written[0].tree.total(Metric::Samples).count, 31);
@@ -443,7 +480,7 @@ mod tests {
                 lock(&written).push((second, "hang".to_owned()));
             }
         }
-        recorder.finish(&mut profile, Duration::from_secs(20));
+        recorder.finish(&mut profile, Duration::from_secs(20)).wait();
         let hangs: Vec<u64> =
             lock(&written).iter().filter(|(_, why)| why == "hang").map(|(at, _)| *at).collect();
         assert_eq!(hangs, [1, 13]);
@@ -460,15 +497,60 @@ mod tests {
         let (keep, requests) = (Some(Duration::from_secs(12)), FlightRequests::default());
         let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
         let recorder = FlightRecorder::start(options, &mut profile, &Supervisor::default()).unwrap();
-        let end = recorder.finish(&mut profile, Duration::from_secs(1));
+        let end = recorder.finish(&mut profile, Duration::from_secs(1)).wait();
         assert!(end.error.is_some_and(|error| error.contains("the disk did not take what")));
+    }
+
+    #[test]
+    fn a_thread_that_takes_nothing_is_waited_for_once() {
+        let (mut profile, _) = profile();
+        let requests = FlightRequests::default();
+        let (mut recorder, _) = recorder(&mut profile, &requests, false);
+        // Nobody takes from these.
+        let ((windows, untaken), (_running, end)) = (bounded(WINDOWS_MAX), bounded(0));
+        (recorder.windows, recorder.end) = (windows, end);
+        requests.request(Trigger::Signal);
+        recorder.tick(&mut profile, Duration::from_secs(1));
+        let began = Instant::now();
+        let end = recorder.finish(&mut profile, Duration::from_secs(2)).wait();
+        assert!(began.elapsed() < END_LONGEST * 3 / 2, "{:?}", began.elapsed());
+        assert_eq!((untaken.len(), end.error.is_some()), (2, true));
+    }
+
+    #[test]
+    fn each_profile_that_is_written_prolongs_the_wait() {
+        let (mut profile, _) = profile();
+        // A slow disk takes no CPU time.
+        let write: WriteKeptFn = Box::new(|_, _| {
+            std::thread::sleep(END_LONGEST * 5 / 8);
+            Ok("run.dctx".into())
+        });
+        let (keep, requests) = (Some(Duration::from_secs(12)), FlightRequests::default());
+        let options = FlightOptions { keep, on_hang: None, at_end: true, requests: requests.clone(), write };
+        let mut recorder = FlightRecorder::start(options, &mut profile, &Supervisor::default()).unwrap();
+        requests.request(Trigger::Signal);
+        recorder.tick(&mut profile, Duration::from_secs(1));
+        let end = recorder.finish(&mut profile, Duration::from_secs(2)).wait();
+        assert_eq!((end.notices.len(), end.error), (2, None), "{:?}", end.notices);
+    }
+
+    #[test]
+    fn a_panic_over_the_last_profile_is_reported_at_once() {
+        let (mut profile, _) = profile();
+        let write: WriteKeptFn = Box::new(|_, _| panic!("row {}", 7));
+        let (keep, requests) = (Some(Duration::from_secs(12)), FlightRequests::default());
+        let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
+        let supervisor = Supervisor::default();
+        let recorder = FlightRecorder::start(options, &mut profile, &supervisor).unwrap();
+        recorder.finish(&mut profile, Duration::from_secs(1)).wait();
+        assert_eq!(supervisor.ended_early().map(|end| end.thread), Some("flight-recorder"));
     }
 
     #[test]
     fn a_profile_that_cannot_be_written_is_reported() {
         let (mut profile, _) = profile();
         let (recorder, _) = recorder(&mut profile, &FlightRequests::default(), true);
-        let end = recorder.finish(&mut profile, Duration::from_secs(1));
+        let end = recorder.finish(&mut profile, Duration::from_secs(1)).wait();
         assert!(end.error.is_some_and(|error| error.contains("the disk is full")));
     }
 }

@@ -43,6 +43,14 @@ impl Recovery {
         Ok(Self { requests, answers })
     }
 
+    /// One that has found these names, and searches for no others.
+    #[cfg(test)]
+    pub(crate) fn having_found(kernels: Vec<RecoveredKernel>) -> Self {
+        let (found, answers) = bounded(1);
+        _ = found.send(kernels);
+        Self { requests: bounded(1).0, answers }
+    }
+
     /// Requests names.
     pub(crate) fn request(&self, unnamed: Vec<UnnamedKernel>) {
         for part in unnamed.chunks(HANDLES_BATCH) {

@@ -22,7 +22,8 @@ use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::memory;
 
 use crate::device_code::DeviceCode;
-use crate::flight_recorder::{FlightEnd, FlightOptions, FlightRecorder};
+use crate::ending::LOOK_EVERY;
+use crate::flight_recorder::{EndingFlight, FlightEnd, FlightOptions, FlightRecorder};
 use crate::hottest::HottestOperators;
 use crate::lock;
 use crate::memory_table;
@@ -223,18 +224,40 @@ impl Worker {
         let cost = lock(&self.shared.cost).clone();
         self.account_memory(&cost);
         self.feed_lines(LINES_GRACE);
+        self.feed_names();
         self.pipeline.finish();
-        let trace = self.finish_trace();
-        self.finish_flight(captured);
+        let mut trace = self.finish_trace();
+        let mut flight = self.finish_flight(captured);
         self.report_unseen_markers();
         self.measure();
         self.sinks.reverse();
+        self.write_last(flight.as_mut(), trace.as_mut());
+        if let Some(flight) = flight {
+            self.report_flight(flight);
+        }
         self.call_sinks(<dyn Sink>::on_finish);
-        // Written meanwhile: a trace whose disk is slow does not hold up the profile.
         if let Some(trace) = trace {
             self.report_trace(trace);
         }
         SessionResult { profile: self.pipeline.into_profile(), status: self.status }
+    }
+
+    /// Has all write their last part, until each has or makes no progress. All are looked at together: they may wait
+    /// for one disk, and progress counts from when it is seen.
+    fn write_last(&mut self, mut flight: Option<&mut EndingFlight>, mut trace: Option<&mut EndingTrace>) {
+        loop {
+            self.come_on();
+            self.call_sinks(<dyn Sink>::on_ending);
+            let mut writes = flight.as_mut().is_some_and(|flight| flight.is_writing());
+            writes |= trace.as_mut().is_some_and(|trace| trace.is_writing());
+            for sink in &mut self.sinks {
+                writes |= sink.is_writing();
+            }
+            if !writes {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Hands single events to the trace sink.
@@ -302,7 +325,7 @@ impl Worker {
 
     /// Waits until all single events are on disk, and reports what is missing.
     fn report_trace(&mut self, trace: EndingTrace) {
-        let (account, error) = trace.wait(|| self.come_on());
+        let (account, error) = trace.wait();
         if let Some(error) = error {
             self.status.write_error = Some(format!("the trace: {error}"));
         }
@@ -327,12 +350,19 @@ impl Worker {
         self.say_of_flight(FlightEnd { notices, error });
     }
 
-    fn finish_flight(&mut self, captured: Duration) {
+    /// Hands over the last part of the kept profile.
+    fn finish_flight(&mut self, captured: Duration) -> Option<EndingFlight> {
         self.come_on();
         self.list_executables();
-        let Some(recorder) = self.flight_recorder.take() else { return };
-        let end = recorder.finish(self.pipeline.profile(), captured);
-        self.say_of_flight(end);
+        let recorder = self.flight_recorder.take()?;
+        Some(recorder.finish(self.pipeline.profile(), captured))
+    }
+
+    /// Waits until the kept profile is on disk, and reports what was written.
+    fn report_flight(&mut self, flight: EndingFlight) {
+        self.say_of_flight(flight.wait());
+        // Its thread may have stopped over the last part.
+        self.status.ended_early = self.supervisor.ended_early();
     }
 
     fn say_of_flight(&mut self, FlightEnd { notices, error }: FlightEnd) {
@@ -345,6 +375,11 @@ impl Worker {
     /// Requests names for kernels launched without one, and feeds the names found.
     fn recover_names(&mut self) {
         self.device_code.request_names(self.pipeline.unnamed_kernels());
+        self.feed_names();
+    }
+
+    /// Feeds names of kernels that were found since the last call.
+    fn feed_names(&mut self) {
         for kernels in self.device_code.names() {
             self.feed(Input::Recovered(kernels));
         }
@@ -506,4 +541,136 @@ fn start_flight_recorder(
 fn process_name(pid: u32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::Mutex;
+
+    use crossbeam_channel::{Sender, bounded};
+    use deepctx_capture::cost::ThreadClock;
+    use deepctx_pipeline::input::RecoveredKernel;
+    use deepctx_profile::profile::Meta;
+    use deepctx_storage::store::Writer;
+
+    use super::*;
+    use crate::ending::{END_LONGEST, EndingThread};
+    use crate::flight_recorder::{FlightRequests, WriteKeptFn};
+    use crate::sinks::{RawSink, StoreSink};
+
+    /// The names of kernels that come as input.
+    #[derive(Debug, Default)]
+    struct FoundNames(Arc<Mutex<Vec<String>>>);
+
+    impl Sink for FoundNames {
+        fn on_input(&mut self, input: &Input<Maps>) -> Result<(), SinkError> {
+            if let Input::Recovered(kernels) = input {
+                lock(&self.0).extend(kernels.iter().map(|kernel| kernel.name.clone()));
+            }
+            Ok(())
+        }
+
+        fn on_finish(&mut self, _state: &State<'_>) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn names_found_since_the_last_tick_are_used() {
+        let names = FoundNames::default();
+        let found = Arc::clone(&names.0);
+        let options = Options { sinks: vec![Box::new(names)], ..Options::default() };
+        let mut worker = Worker::new(options, Arc::default());
+        let kernel = RecoveredKernel { name: "_Z4gemmPf".into(), ..RecoveredKernel::default() };
+        worker.device_code = DeviceCode::having_found(vec![kernel]);
+        worker.finish(None, Duration::ZERO);
+        assert_eq!(*lock(&found), ["_Z4gemmPf"]);
+    }
+
+    /// A file that reports its flushes: that of a raw copy is at its end.
+    struct FlushSignal(Sender<()>);
+
+    impl Write for FlushSignal {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            _ = self.0.try_send(());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn all_write_their_last_part_before_one_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.dctx");
+        let writer = Writer::create(&path, &Meta::default()).unwrap();
+        let store = StoreSink::new(writer, Duration::from_secs(5)).unwrap();
+        let (flush, flushed) = bounded(1);
+        let raw = RawSink::new(FlushSignal(flush)).unwrap();
+        // Written after the other two, which it would wait for in vain if they began later.
+        let write: WriteKeptFn = Box::new(move |_, _| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            flushed.recv_deadline(deadline).map_err(|error| error.to_string())?;
+            let is_complete = || {
+                let manifest = std::fs::read_to_string(path.join("manifest.json"));
+                manifest.is_ok_and(|text| text.contains("\"complete\": true"))
+            };
+            while !is_complete() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Ok("kept.dctx".into())
+        });
+        let (keep, requests) = (Some(Duration::from_secs(12)), FlightRequests::default());
+        let options = Options {
+            sinks: vec![Box::new(store), Box::new(raw)],
+            flight_recorder: Some(FlightOptions { keep, on_hang: None, at_end: true, requests, write }),
+            ..Options::default()
+        };
+        let ended = Worker::new(options, Arc::default()).finish(None, Duration::from_secs(1));
+        assert_eq!(ended.status.write_error, None, "{:?}", ended.status.notices);
+    }
+
+    /// Computes for a while, and then waits for a disk that hangs. Whoever waits for it looks at it.
+    #[derive(Debug)]
+    struct HungSink(EndingThread);
+
+    impl HungSink {
+        fn start(disk: Receiver<()>) -> Self {
+            let thread = std::thread::spawn(move || {
+                let began = Instant::now();
+                while began.elapsed() < END_LONGEST / 2 {
+                    std::hint::spin_loop();
+                }
+                _ = disk.recv();
+            });
+            Self(EndingThread::new(ThreadClock::of(&thread), 0))
+        }
+    }
+
+    impl Sink for HungSink {
+        fn is_writing(&mut self) -> bool {
+            self.0.goes_on(0)
+        }
+
+        fn on_finish(&mut self, _state: &State<'_>) -> Result<(), SinkError> {
+            while self.is_writing() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn several_that_hang_are_waited_for_once() {
+        let (_goes_on, disk) = bounded(0);
+        let sinks = (0..3).map(|_| Box::new(HungSink::start(disk.clone())) as Box<dyn Sink>).collect();
+        let began = Instant::now();
+        Worker::new(Options { sinks, ..Options::default() }, Arc::default()).finish(None, Duration::ZERO);
+        // Computing is progress.
+        let lasted = began.elapsed();
+        assert!(lasted > END_LONGEST && lasted < END_LONGEST * 2, "{lasted:?}");
+    }
 }

@@ -40,7 +40,7 @@ pub struct Dump {
     pub schema_version: u32,
     /// From reading the first thread to the last, nanoseconds: each stack is of a moment in between (measured).
     pub read_ns: u64,
-    /// The processes have more threads than are read: some are missing here.
+    /// There are more processes, or they have more threads, than are read: some are missing here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
     /// The job that the processes are ranks of, if one was requested.
@@ -72,6 +72,9 @@ pub struct DumpedProcess {
     /// It is the rank itself, not a process started by it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_main_of_rank: bool,
+    /// Why it could not be read; `None` if it could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread: Option<NoStack>,
     /// It ended before its threads were read.
     pub ended: bool,
     /// Threads that ended while they were read.
@@ -154,7 +157,7 @@ impl State {
     }
 }
 
-/// Why a thread has no frames.
+/// Why a thread has no frames, or a process no threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NoStack {
     /// The key in docs/loss.md.
@@ -233,6 +236,7 @@ fn of_process(process: &ProcessStacks, threads: Vec<DumpedThread>) -> DumpedProc
         name: clean(&process.name),
         rank: None,
         is_main_of_rank: false,
+        unread: process.unread.map(|reason| NoStack { key: reason.key(), sentence: reason.sentence() }),
         ended,
         threads_ended,
         threads,
@@ -279,7 +283,7 @@ mod tests {
     fn names_of_programs_do_not_control_the_terminal() {
         let name = "\u{1b}]0;x\u{7}\u{202e}".to_owned();
         let (maps, gone) = (Maps::default(), VanishedPart::Threads(0));
-        let process = ProcessStacks { pid: 7, name, maps, gone, threads: Vec::new() };
+        let process = ProcessStacks { pid: 7, name, maps, unread: None, gone, threads: Vec::new() };
         assert_eq!(of_process(&process, Vec::new()).name, "?]0;x??");
         let mut thread = Thread::read_from(&[0; size_of::<Thread>()]).unwrap();
         thread.comm[..4].copy_from_slice(b"\x1b[2J");

@@ -71,6 +71,21 @@ pub trait Sink: Debug + Send {
         Vec::new()
     }
 
+    /// Takes the finished profile, and starts to write what is left, or goes on with it. Called every 10 ms while any
+    /// sink [is writing](Sink::is_writing): a disk that hangs is waited for once, however many write to it.
+    ///
+    /// # Errors
+    /// As for [`Sink::on_input`], once each.
+    fn on_ending(&mut self, state: &State<'_>) -> Result<(), SinkError> {
+        let _ = state;
+        Ok(())
+    }
+
+    /// Whether it still writes what is left, and makes progress; asked after each [`Sink::on_ending`].
+    fn is_writing(&mut self) -> bool {
+        false
+    }
+
     /// Takes the finished profile; nothing follows. Sinks are called in reverse order, so that the first one sees what
     /// the others reported.
     ///

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use deepctx_capture::supervisor::{defect_for_tests, message};
@@ -18,6 +18,7 @@ use deepctx_pipeline::input::Input;
 use deepctx_symbolizer::maps::Maps;
 
 use super::{Sink, SinkError, State, reason};
+use crate::ending::has_ended;
 use crate::lock;
 use crate::raw::RawWriter;
 
@@ -37,6 +38,8 @@ pub struct RawSink {
     shared: Arc<SharedState>,
     /// Blocks dropped for lack of room.
     dropped: u64,
+    /// Until when the end is waited for, once nothing follows.
+    deadline: Option<Instant>,
 }
 
 /// State shared by the sink and its thread.
@@ -70,10 +73,20 @@ impl RawSink {
             let written = catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|panic| {
                 Err(SinkError::Stopped { thread: "raw", because: message(panic.as_ref()) })
             });
+            // What it leaves after a failure is dropped with the channel.
+            of_thread.waiting.store(0, Ordering::Release);
             *lock(&of_thread.error) = written.err();
         })?;
         _ = blocks.send(heading);
-        Ok(Self { writer: Some(writer), blocks, end, shared, dropped: 0 })
+        Ok(Self { writer: Some(writer), blocks, end, shared, dropped: 0, deadline: None })
+    }
+
+    /// Nothing follows. Returns until when the end is waited for.
+    fn close(&mut self) -> Instant {
+        *self.deadline.get_or_insert_with(|| {
+            self.blocks = unbounded().0;
+            Instant::now() + END_LONGEST
+        })
     }
 
     /// The error of the thread, once.
@@ -121,10 +134,18 @@ impl Sink for RawSink {
         vec![(reason::RAW_STALLED, self.dropped)]
     }
 
+    fn on_ending(&mut self, _state: &State<'_>) -> Result<(), SinkError> {
+        self.close();
+        Ok(())
+    }
+
+    fn is_writing(&mut self) -> bool {
+        !has_ended(&self.end) && Instant::now() < self.close()
+    }
+
     fn on_finish(&mut self, _state: &State<'_>) -> Result<(), SinkError> {
-        // Nothing follows.
-        self.blocks = unbounded().0;
-        let ended = self.end.recv_timeout(END_LONGEST);
+        let deadline = self.close();
+        let ended = self.end.recv_deadline(deadline);
         self.failed()?;
         if ended == Err(RecvTimeoutError::Timeout) {
             return Err(SinkError::StalledAtEnd { what: "the raw copy", lasted: END_LONGEST });
@@ -169,6 +190,7 @@ mod tests {
         sink.on_input(&records).unwrap();
         let failed = sink.end.recv().map_or_else(|_| sink.on_input(&records), Ok);
         assert!(matches!(failed, Err(SinkError::Raw(error)) if error.kind() == io::ErrorKind::StorageFull));
+        assert_eq!(sink.memory().map(|memory| memory.bytes), Some(0), "nothing waits any more");
         assert!(sink.on_input(&records).is_ok() && finish(&mut sink).is_ok(), "reported once");
     }
 

@@ -15,17 +15,14 @@ use deepctx_storage::store::{MergeResult, StoreError, Writer};
 
 use super::store_thread::{FlushOutcome, Order, StoreThread, UNMERGED};
 use super::{Sink, SinkError, State, reason};
+use crate::ending::{END_LONGEST, LOOK_EVERY};
 
 /// A flush that takes longer counts as a hanging disk.
 const STALLED: Duration = Duration::from_secs(5);
-/// Longest wait for the disk at the end: the program must end within 5 s.
-const END_LONGEST: Duration = Duration::from_secs(4);
 /// Unmerged files that double the interval of flushes, and so do as many more: each flush adds some ten, and lists all.
 const UNMERGED_STEP: usize = 1024;
 /// Most doublings.
 const DOUBLINGS_MAX: usize = 10;
-/// Polling interval of a merge at the end.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Keeps the profile in a folder.
 #[derive(Debug)]
@@ -49,6 +46,8 @@ pub struct StoreSink {
     stalled: u64,
     /// The thread stopped because of a defect, which was reported.
     stopped: bool,
+    /// The last data went to the thread, or could not be encoded.
+    is_last: bool,
     held_bytes: usize,
 }
 
@@ -73,17 +72,13 @@ impl StoreSink {
             recovered: false,
             stalled: 0,
             stopped: false,
+            is_last: false,
             held_bytes: 0,
         })
     }
 
-    /// The merged file, if it is ready within this time.
-    fn merged(&mut self, longest: Duration) -> Result<Option<MergeResult>, SinkError> {
-        let deadline = Instant::now() + longest;
-        while self.merging.as_ref().is_some_and(|merging| !merging.is_finished()) && Instant::now() < deadline
-        {
-            std::thread::sleep(LOOK_EVERY);
-        }
+    /// The merged file, if it is ready.
+    fn merged(&mut self) -> Result<Option<MergeResult>, SinkError> {
         let Some(merging) = self.merging.take_if(|merging| merging.is_finished()) else { return Ok(None) };
         let merged = merging.join().map_err(|panic| {
             self.defects += 1;
@@ -102,12 +97,12 @@ impl StoreSink {
         result
     }
 
-    /// Takes the writer back if the thread is done within this time.
-    fn take_back(&mut self, longest: Duration) -> Result<(), SinkError> {
+    /// Takes the writer back if the thread is done.
+    fn take_back(&mut self) -> Result<(), SinkError> {
         if self.writer.is_some() {
             return Ok(());
         }
-        match self.thread.take(longest) {
+        match self.thread.take() {
             Some(FlushOutcome::Done(writer, result)) => {
                 self.held_bytes = writer.held_bytes();
                 self.count_unmerged(writer.unmerged_files());
@@ -132,18 +127,18 @@ impl StoreSink {
         self.unmerged = files;
     }
 
-    /// Hands new data to the thread, unless it still writes. The profile may grow meanwhile.
-    fn flush(
-        &mut self,
-        state: &State<'_>,
-        merged: Option<MergeResult>,
-        complete: bool,
-    ) -> Result<(), SinkError> {
+    /// Hands new data to the thread, and merged files that are ready, unless it still writes. The profile may grow
+    /// meanwhile.
+    fn flush(&mut self, state: &State<'_>, complete: bool) -> Result<(), SinkError> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
+        let (merged, defect) = match self.merged() {
+            Ok(merged) => (merged, Ok(())),
+            Err(defect) => (None, Err(defect)),
+        };
         match writer.delta(state.profile, state.newest) {
             Ok(delta) => {
                 self.thread.write(Order { writer, merged, delta, complete });
-                Ok(())
+                defect
             }
             Err(error) => {
                 self.writer = Some(writer);
@@ -189,7 +184,7 @@ fn stretched(interval: Duration, unmerged: usize) -> Duration {
 impl Sink for StoreSink {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let was_writing = self.writer.is_none();
-        let written = self.take_back(Duration::ZERO);
+        let written = self.take_back();
         if was_writing {
             self.start_merging();
         }
@@ -201,12 +196,7 @@ impl Sink for StoreSink {
         if self.writer.is_none() {
             return written.and_then(|()| self.is_behind());
         }
-        let (merged, defect) = match self.merged(Duration::ZERO) {
-            Ok(merged) => (merged, Ok(())),
-            Err(defect) => (None, Err(defect)),
-        };
-        let flushed = self.flush(state, merged, false);
-        written.and(flushed).and(defect)
+        written.and(self.flush(state, false))
     }
 
     fn has_recovered(&mut self) -> bool {
@@ -221,30 +211,47 @@ impl Sink for StoreSink {
         vec![(reason::STALLED, self.stalled)]
     }
 
-    fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {
-        let began = Instant::now();
-        let left = || END_LONGEST.saturating_sub(began.elapsed());
-        let stalled = SinkError::StalledAtEnd { what: "the profile", lasted: END_LONGEST };
-        // The last flush writes what an earlier one could not.
-        if !self.stopped
-            && let Err(error @ SinkError::Stopped { .. }) = self.take_back(left())
-        {
-            return Err(error);
-        }
-        if self.stopped {
+    fn on_ending(&mut self, state: &State<'_>) -> Result<(), SinkError> {
+        if self.stopped || self.is_last {
             return Ok(());
         }
-        // Files that are not merged by then stay as they are; the last flush needs the rest of the time.
-        let (merged, defect) = match self.merged(left() / 2) {
-            Ok(merged) => (merged, Ok(())),
-            Err(defect) => (None, Err(defect)),
-        };
-        if self.writer.is_none() {
-            return Err(stalled);
+        let patience = self.thread.ending().patience();
+        // The last flush writes what an earlier one could not.
+        if let Err(error @ SinkError::Stopped { .. }) = self.take_back() {
+            return Err(error);
         }
-        self.flush(state, merged, true)?;
-        self.take_back(left())?;
-        if self.writer.is_some() { defect } else { Err(stalled) }
+        // Files that are not merged by then stay as they are; the last flush needs the rest of the time.
+        let merges = self.merging.as_ref().is_some_and(|merging| !merging.is_finished());
+        if self.writer.is_none() || (merges && patience > END_LONGEST / 2) {
+            return Ok(());
+        }
+        self.is_last = true;
+        let began = Instant::now();
+        let flushed = self.flush(state, true);
+        // New data is encoded here, and the thread has nothing to do meanwhile.
+        self.thread.ending().excuse(began.elapsed());
+        flushed
+    }
+
+    fn is_writing(&mut self) -> bool {
+        let is_over = self.stopped || (self.is_last && (self.writer.is_some() || self.thread.has_written()));
+        !is_over && self.thread.ending().goes_on(0)
+    }
+
+    fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {
+        let mut begun = self.on_ending(state);
+        while self.is_writing() {
+            std::thread::sleep(LOOK_EVERY);
+            begun = begun.and(self.on_ending(state));
+        }
+        if self.stopped {
+            return begun;
+        }
+        self.take_back()?;
+        match self.is_last && self.writer.is_some() {
+            true => begun,
+            false => Err(SinkError::StalledAtEnd { what: "the profile", lasted: END_LONGEST }),
+        }
     }
 }
 
@@ -265,12 +272,16 @@ mod tests {
         let writer = Writer::create(&folder.path().join("run.dctx"), &Meta::default()).unwrap();
         let mut sink = StoreSink::new(writer, Duration::from_secs(5)).unwrap();
         for defects in 1..=DEFECTS_MAX {
-            sink.merging = Some(std::thread::spawn(|| panic!("row {}", 7)));
-            let error = sink.merged(END_LONGEST).unwrap_err().to_string();
+            let merging: JoinHandle<MergeResult> = std::thread::spawn(|| panic!("row {}", 7));
+            while !merging.is_finished() {
+                std::thread::yield_now();
+            }
+            sink.merging = Some(merging);
+            let error = sink.merged().unwrap_err().to_string();
             assert!(error.contains("\"merge\" stopped because of a defect (row 7)"), "{error}");
             assert_eq!(sink.defects, defects);
         }
-        assert!(sink.merged(END_LONGEST).unwrap().is_none());
+        assert!(sink.merged().unwrap().is_none());
     }
 
     #[test]
@@ -302,5 +313,23 @@ mod tests {
         sink.on_finish(&State { profile: &profile, newest, status: &status, elapsed }).unwrap();
         let manifest = fs::read_to_string(path.join("manifest.json")).unwrap();
         assert!(manifest.contains("\"complete\": true"), "{manifest}");
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_waited_for_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = Writer::create(&folder.path().join("run.dctx"), &Meta::default()).unwrap();
+        let mut sink = StoreSink::new(writer, Duration::from_secs(5)).unwrap();
+        // As if the thread had it: nothing comes back.
+        sink.writer = None;
+        let (profile, status) = (Profile::new(Meta::default(), Limits::default()), Status::default());
+        let (newest, elapsed) = (Time::from_nanos(0), Duration::ZERO);
+        let state = State { profile: &profile, newest, status: &status, elapsed };
+        let began = Instant::now();
+        sink.on_ending(&state).unwrap();
+        // Meanwhile others are waited for.
+        std::thread::sleep(END_LONGEST / 2);
+        assert!(matches!(sink.on_finish(&state), Err(SinkError::StalledAtEnd { .. })));
+        assert!(began.elapsed() < END_LONGEST * 3 / 2, "{:?}", began.elapsed());
     }
 }

@@ -8,8 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_capture::cost::ThreadClock;
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_storage::store::{Delta, MergeResult, StoreError, Writer};
+
+use crate::ending::EndingThread;
 
 /// A task of the thread.
 #[derive(Debug)]
@@ -36,8 +39,11 @@ pub(super) enum FlushOutcome {
 pub(super) struct StoreThread {
     orders: Sender<Order>,
     written: Receiver<FlushOutcome>,
+    clock: ThreadClock,
     /// Since when it writes.
     since: Option<Instant>,
+    /// Its progress, once the capture ends.
+    ending: Option<EndingThread>,
 }
 
 impl StoreThread {
@@ -46,8 +52,8 @@ impl StoreThread {
         // There is one writer, so there is never more than one of either.
         let (orders, ordered) = bounded(1);
         let (done, written) = bounded(1);
-        std::thread::Builder::new().name("store".into()).spawn(move || run(&ordered, &done))?;
-        Ok(Self { orders, written, since: None })
+        let thread = std::thread::Builder::new().name("store".into()).spawn(move || run(&ordered, &done))?;
+        Ok(Self { orders, written, clock: ThreadClock::of(&thread), since: None, ending: None })
     }
 
     /// Writes; asks for the result with [`StoreThread::take`].
@@ -57,11 +63,22 @@ impl StoreThread {
         _ = self.orders.try_send(order);
     }
 
-    /// The result of the last order; waits at most this long.
-    pub(super) fn take(&mut self, longest: Duration) -> Option<FlushOutcome> {
-        let written = self.written.recv_timeout(longest).ok()?;
+    /// Whether the result of the last order is there.
+    pub(super) fn has_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// The result of the last order, if it is there.
+    pub(super) fn take(&mut self) -> Option<FlushOutcome> {
+        let written = self.written.try_recv().ok()?;
         self.since = None;
         Some(written)
+    }
+
+    /// The end of the capture: since the first call the thread has to make progress. The time without adds up over all
+    /// orders.
+    pub(super) fn ending(&mut self) -> &mut EndingThread {
+        self.ending.get_or_insert_with(|| EndingThread::new(self.clock, 0))
     }
 
     /// How long it has been writing.
@@ -93,5 +110,31 @@ fn run(orders: &Receiver<Order>, done: &Sender<FlushOutcome>) {
         if done.send(written).is_err() || is_over {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ending::{END_LONGEST, LOOK_EVERY};
+
+    #[test]
+    fn a_thread_that_computes_at_the_end_does_not_hang() {
+        let ((orders, _ordered), (done, written)) = (bounded(1), bounded(1));
+        let thread = std::thread::spawn(move || {
+            let began = Instant::now();
+            while began.elapsed() < END_LONGEST + Duration::from_secs(1) {
+                std::hint::spin_loop();
+            }
+            done.send(FlushOutcome::Defect("over".into())).unwrap();
+        });
+        let clock = ThreadClock::of(&thread);
+        let mut store = StoreThread { orders, written, clock, since: None, ending: None };
+        assert!(store.take().is_none());
+        while !store.has_written() && store.ending().goes_on(0) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        assert!(store.take().is_some());
+        thread.join().unwrap();
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use deepctx_capture::cost::ThreadClock;
 use deepctx_capture::job::{ProcessRank, rank_of};
 use deepctx_capture::supervisor::{defect_for_tests, message, standstill_for_tests};
 use deepctx_profile::trace::{
@@ -21,7 +22,7 @@ use deepctx_storage::store::TraceWriter;
 use deepctx_symbolizer::start_ticks;
 use rustc_hash::FxHashMap;
 
-use crate::ending::{END_LONGEST, EndingThread};
+use crate::ending::{END_LONGEST, EndingThread, LOOK_EVERY, has_ended};
 use crate::lock;
 
 /// Events that may wait for the disk: half a second of a million a second, about 52 MiB.
@@ -43,6 +44,8 @@ pub struct TraceSink {
     orders: Sender<Order>,
     /// Closed when the thread has ended.
     end: Receiver<()>,
+    /// Of the thread.
+    clock: ThreadClock,
     shared: Arc<SharedState>,
     /// Lanes of rejected batches, which later events need.
     held: Option<RecordedBatch>,
@@ -82,7 +85,7 @@ impl TraceSink {
         let (ended, end) = bounded(0);
         let shared = Arc::<SharedState>::default();
         let of_thread = Arc::clone(&shared);
-        std::thread::Builder::new().name("trace".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
             let _ended: Sender<()> = ended;
             let files = Files {
                 writer,
@@ -102,7 +105,8 @@ impl TraceSink {
                 lock(&of_thread.error).get_or_insert(error);
             }
         })?;
-        Ok(Self { orders, end, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
+        let clock = ThreadClock::of(&thread);
+        Ok(Self { orders, end, clock, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
     }
 
     /// Notes that a process runs; its rank can be read while it does.
@@ -156,8 +160,8 @@ impl TraceSink {
         account.leave_out(NotTraced::WriterBehind, self.behind);
         account.kept = account.kept.saturating_sub(self.behind);
         _ = self.orders.send(Order::Finish(account));
-        let thread = EndingThread::new(self.end, self.shared.waiting());
-        EndingTrace { account, thread, shared: self.shared }
+        let thread = EndingThread::new(self.clock, self.shared.waiting());
+        EndingTrace { account, end: self.end, thread, shared: self.shared }
     }
 }
 
@@ -171,16 +175,24 @@ impl SharedState {
 #[derive(Debug)]
 pub(crate) struct EndingTrace {
     account: RecordedAccount,
+    end: Receiver<()>,
     thread: EndingThread,
     shared: Arc<SharedState>,
 }
 
 impl EndingTrace {
-    /// Waits until all is written, or there is no progress; returns the account and the last error. Calls `goes_on`
-    /// whenever there is some.
-    pub(crate) fn wait(self, goes_on: impl Fn()) -> (RecordedAccount, Option<String>) {
-        let Self { mut account, thread, shared } = self;
-        if !thread.wait(|| shared.waiting(), goes_on) {
+    /// Whether events are still written, and there is progress.
+    pub(crate) fn is_writing(&mut self) -> bool {
+        !has_ended(&self.end) && self.thread.goes_on(self.shared.waiting())
+    }
+
+    /// Waits until all is written, or there is no progress; returns the account and the last error.
+    pub(crate) fn wait(mut self) -> (RecordedAccount, Option<String>) {
+        while self.is_writing() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let Self { mut account, end, shared, .. } = self;
+        if !has_ended(&end) {
             let lasted = END_LONGEST.as_secs();
             let error = format!("the disk did not take the last part within {lasted} s: it ends before that");
             *lock(&shared.error) = Some(error);
@@ -346,7 +358,7 @@ mod tests {
             }
             let all = batches.iter().sum();
             let account = RecordedAccount::new(all, all);
-            let (account, error) = sink.finish(account).wait(|| ());
+            let (account, error) = sink.finish(account).wait();
             std::fs::remove_dir_all(&folder).unwrap();
             assert_eq!(error, None);
             assert_eq!((account.kept, account.left_out(NotTraced::WriterBehind)), (kept, behind));
@@ -370,8 +382,8 @@ mod tests {
     #[test]
     fn only_so_many_processes_wait_for_the_disk() {
         let ((orders, incoming), (_ended, end)) = (unbounded(), bounded(0));
-        let (shared, lost) = (Arc::default(), RecordedGaps::default());
-        let sink = TraceSink { orders, end, shared, held: None, lost, behind: 0 };
+        let (clock, shared, lost) = (ThreadClock::default(), Arc::default(), RecordedGaps::default());
+        let sink = TraceSink { orders, end, clock, shared, held: None, lost, behind: 0 };
         (0..2 * PROCESSES_MAX as u32).for_each(|pid| sink.note_process(pid));
         assert_eq!(incoming.len(), PROCESSES_MAX);
     }
