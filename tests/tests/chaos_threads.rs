@@ -212,6 +212,27 @@ fn probes_that_stand_still_cost_no_samples() {
     assert!(busy.lives(), "{said}");
 }
 
+#[test]
+fn probes_that_stop_while_they_detach_are_reported() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let mut program = program();
+    let defective = program.env("DEEPCTX_TEST_DEFECT", "detach");
+    let mut recording = Recording::by(defective, &["--pid", &busy.pid()]);
+    recording.wait_until(|file| sample_count(file) > 0);
+    let held = HeldObjects::by(&recording.pid());
+    let RecordingOutcome { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("\"probes\" stopped because of a defect (a test wants it)"), "{said}");
+    let opened = deepctx_storage::open(recording.file()).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
+    opened.profile.ledger.check(CheckTime::Finished).unwrap();
+    held.are_gone();
+    assert!(busy.lives(), "{said}");
+}
+
 /// Stacks so deep that a ring holds few of them.
 const DEEP: &str = "
 import sys

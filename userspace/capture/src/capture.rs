@@ -168,6 +168,11 @@ impl Capture {
         self.supervisor.ended_early()
     }
 
+    /// The record of its threads, which also shows what happens to them while the capture stops.
+    pub fn supervisor(&self) -> Supervisor {
+        self.supervisor.clone()
+    }
+
     /// Threads that have been at one piece of work for longer than `limit`, each piece once.
     pub fn newly_stalled(&self, limit: Duration) -> Vec<Stall> {
         self.supervisor.newly_stalled(limit)

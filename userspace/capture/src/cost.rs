@@ -1,11 +1,13 @@
 //! Cost: what the profiler uses, of its own and of the targets' time.
 //!
 //! Owns: CPU time, resident memory and locked map memory of this process, how its allocator keeps and returns memory;
-//! CPU time of other processes, and of programs in the kernel. Because: a profiler that claims low overhead must show
-//! it. Does not: judge, or know what the parts of the profiler hold.
+//! CPU time of its threads, of other processes, and of programs in the kernel. Because: a profiler that claims low
+//! overhead must show it. Does not: judge, or know what the parts of the profiler hold.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::thread::JoinHandleExt as _;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use deepctx_common::memory::MemoryUse;
@@ -136,8 +138,33 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     if unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) } != 0 {
         return None;
     }
+    clock_ns(clock)
+}
+
+/// CPU time of one thread of this process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadClock(Option<libc::clockid_t>);
+
+impl ThreadClock {
+    /// The clock of a thread; without one if it has ended.
+    pub fn of<T>(thread: &JoinHandle<T>) -> Self {
+        let mut clock: libc::clockid_t = 0;
+        let thread = thread.as_pthread_t() as libc::pthread_t;
+        // SAFETY: the thread is not joined while there is a handle, and the pointer is to a local.
+        let error = unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) };
+        Self((error == 0).then_some(clock))
+    }
+
+    /// User and system CPU time of the thread since its start; zero once it has ended.
+    pub fn now(self) -> Duration {
+        Duration::from_nanos(self.0.and_then(clock_ns).unwrap_or_default())
+    }
+}
+
+/// Time on a CPU clock, nanoseconds; `None` if its process or thread has ended.
+fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local. A clock of a process that has ended meanwhile is refused.
+    // SAFETY: the pointer is to a local. A clock of what has ended meanwhile is refused.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return None;
     }

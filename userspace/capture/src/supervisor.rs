@@ -129,25 +129,36 @@ impl Supervisor {
         missing: &'static str,
         body: impl FnOnce(&Heartbeat) + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
+        self.spawn_by(Builder::new(), thread, missing, body)
+    }
+
+    fn spawn_by(
+        &self,
+        builder: Builder,
+        thread: &'static str,
+        missing: &'static str,
+        body: impl FnOnce(&Heartbeat) + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
         let first = self.clone();
         let heartbeat = Heartbeat::new(thread);
-        self.record().threads.push(Supervised {
-            missing,
-            heartbeat: heartbeat.clone(),
-            reported_ns: WAITING,
-        });
-        let body = move || {
-            defect_for_tests(thread);
-            body(&heartbeat);
-            heartbeat.idle();
-        };
-        Builder::new().name(thread.into()).spawn(move || {
+        let supervised = Supervised { missing, heartbeat: heartbeat.clone(), reported_ns: WAITING };
+        let started = builder.name(thread.into()).spawn(move || {
+            let body = || {
+                defect_for_tests(thread);
+                body(&heartbeat);
+            };
             // Nothing that the body owned is used again.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+            let ended = catch_unwind(AssertUnwindSafe(body));
+            // A thread that has ended does not hang.
+            heartbeat.idle();
+            if let Err(panic) = ended {
                 let because = EndCause::Defect(message(panic.as_ref()));
                 first.report(EarlyEnd { thread, missing, because });
             }
-        })
+        })?;
+        // Whoever cannot start a thread may try again and again.
+        self.record().threads.push(supervised);
+        Ok(started)
     }
 
     /// Records that a thread ended early.
@@ -219,6 +230,17 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_cannot_be_made_is_not_supervised() {
+        let supervisor = Supervisor::default();
+        // No address space has room for this stack.
+        let builder = Builder::new().stack_size(1 << 60);
+        assert!(supervisor.spawn_by(builder, "scan", "new code has no rows", |_| {}).is_err());
+        assert!(supervisor.record().threads.is_empty());
+        supervisor.spawn("scan", "new code has no rows", |_| {}).unwrap().join().unwrap();
+        assert_eq!(supervisor.record().threads.len(), 1);
+    }
+
+    #[test]
     fn the_first_early_end_is_kept() {
         let supervisor = Supervisor::default();
         supervisor.spawn("good", "nothing", |_| {}).unwrap().join().unwrap();
@@ -266,6 +288,18 @@ mod tests {
         drop(steps);
         thread.join().unwrap();
         assert!(names(Duration::ZERO).is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_panicked_at_work_does_not_hang() {
+        let supervisor = Supervisor::default();
+        let thread = supervisor.spawn("scan", "new code has no rows", |heartbeat| {
+            heartbeat.beat();
+            panic!("over")
+        });
+        thread.unwrap().join().unwrap();
+        assert!(supervisor.ended_early().is_some());
+        assert!(supervisor.newly_stalled(Duration::ZERO).is_empty());
     }
 
     #[test]

@@ -283,7 +283,7 @@ impl Run {
             progress.clear();
         }
         session.set_cost(capture.cost());
-        let early = capture.ended_early();
+        let supervisor = capture.supervisor();
         // On a busy machine, names may take longer than the end may; unnamed frames are marked as such.
         end_answers(Instant::now() + END_ANSWERS);
         let watch = session.watch();
@@ -308,7 +308,8 @@ impl Run {
             command = wait_for_command(child, signals).await;
         }
         let finished = finished.map_err(Failure::new)?;
-        match early.or_else(|| finished.status.ended_early.clone()) {
+        // Asked now: a thread may also stop while it detaches its probes.
+        match supervisor.ended_early().or_else(|| finished.status.ended_early.clone()) {
             Some(early) => Err(ended_early(early)),
             None => {
                 let (stopped_by_finding, signalled) = (until.actions.stopped, signals.came > 0);

@@ -14,7 +14,8 @@ const BUSY: Duration = Duration::from_millis(100);
 /// Detects a stalled pipeline.
 pub(crate) struct Standstill {
     watch: ProgressWatch,
-    /// CPU time counts as progress, too: nothing else uses any.
+    /// CPU time of the whole program counts as progress, too: the end waits for threads that detach probes, finish the
+    /// profile and encode it. Others may use some meanwhile; the longest duration of the end bounds that.
     counts_cpu: bool,
     /// Progress, and CPU time in units of [`BUSY`].
     seen: (u64, u128),

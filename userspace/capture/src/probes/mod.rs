@@ -18,6 +18,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -66,7 +67,8 @@ impl BudgetedState {
 #[derive(Debug)]
 pub(super) struct Probes {
     scan_queue: ScanQueue,
-    /// Closed when the thread has detached everything and ended.
+    thread: JoinHandle<()>,
+    /// Closed when the thread has detached everything, or panics.
     ended: Receiver<()>,
     ending: Arc<AtomicBool>,
     messages: Sender<Message>,
@@ -99,8 +101,8 @@ impl Probes {
             drop(scanning);
             worker.run(&requests, heartbeat);
         };
-        supervisor.spawn("probes", "new libraries are not probed", body)?;
-        Ok(Self { scan_queue, ended, ending, messages, first_scan, has_budget, budgeted })
+        let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
+        Ok(Self { scan_queue, thread, ended, ending, messages, first_scan, has_budget, budgeted })
     }
 
     /// Where scans of processes are requested.
@@ -149,5 +151,39 @@ impl Probes {
                 return;
             }
         }
+        // All that it does now is to report a panic, for which the supervisor is asked next.
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes its time when dropped.
+    struct Slow;
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    #[test]
+    fn a_panic_while_probes_are_detached_is_known_afterwards() {
+        let supervisor = Supervisor::default();
+        let (scan_queue, requests) = ScanQueue::new();
+        let ((running, ended), (messages, _received)) = (bounded(0), bounded(1));
+        let detach = move |_: &Heartbeat| {
+            // Dropped last, when nobody waits for the channel any more.
+            let _slow = Slow;
+            let _running: Sender<()> = running;
+            assert!(requests.recv().is_err(), "no rows");
+        };
+        let thread = supervisor.spawn("probes", "new libraries are not probed", detach).unwrap();
+        let (ending, first_scan) = (Arc::default(), bounded(0).1);
+        let (has_budget, budgeted) = (false, BudgetedState::default());
+        Probes { scan_queue, thread, ended, ending, messages, first_scan, has_budget, budgeted }.stop();
+        assert_eq!(supervisor.ended_early().map(|end| end.thread), Some("probes"));
     }
 }

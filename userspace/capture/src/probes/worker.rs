@@ -221,6 +221,7 @@ impl ProbeWorker {
 
     /// Mutes all calls at one moment, and then drains collectors: they still report on earlier launches.
     fn end(&mut self) {
+        defect_for_tests("detach");
         let now_ns = monotonic_ns();
         // Without room before, they are sent now.
         if self.counters != self.reported {
