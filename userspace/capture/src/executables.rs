@@ -44,7 +44,8 @@ impl KnownExecutable {
     }
 }
 
-/// Most files that are remembered; beyond it all are dropped (tables in use stay loaded).
+/// Most files that are remembered; beyond it those without a table are forgotten. The kernel has room for the tables of
+/// fewer.
 const KNOWN_MAX: usize = 1 << 16;
 /// From this many files on they are read in parallel.
 const PARALLEL_FROM: usize = 16;
@@ -208,7 +209,8 @@ impl Executables {
         now_ns: u64,
     ) -> Vec<MappingRows> {
         if self.files.known().len() > KNOWN_MAX {
-            self.files.known().clear();
+            // One user's many files must not have those of others read and placed once more.
+            self.files.known().retain(|_, known| known.table.is_ok());
         }
         let files = self.look_again(files);
         self.place_new(&files.opened, files.new, tables, account, now_ns);
@@ -230,13 +232,17 @@ impl Executables {
     /// Reads files that were known when opened, and no longer are.
     fn look_again(&self, mut files: OpenedFiles) -> OpenedFiles {
         let OpenedFiles { opened, new, other } = &mut files;
+        // A process may map tens of thousands of files, all of them new.
+        let mut looked_at: HashSet<FileKey> = new.iter().map(|found| found.key).collect();
         for OpenedFile { key, file } in opened.iter().flatten() {
-            let looked_at = other.contains(key) || new.iter().any(|found| found.key == *key);
-            if looked_at || self.files.known().contains_key(key) {
+            if other.contains(key) || looked_at.contains(key) || self.files.known().contains_key(key) {
                 continue;
             }
             match find(*key, file, self.files.cache.as_deref()) {
-                Some(found) => new.push(found),
+                Some(found) => {
+                    looked_at.insert(*key);
+                    new.push(found);
+                }
                 None => drop(other.insert(*key)),
             }
         }
@@ -308,7 +314,7 @@ impl Executables {
             GeneratedMapping::Resolved(table) => table,
             GeneratedMapping::New(hash, table) => {
                 let placed = place(tables, &table.into(), 0, surroundings.user, now_ns);
-                self.generated.placed(pid, mapping, hash, placed.clone());
+                self.generated.placed(pid, surroundings.user, mapping, hash, placed.clone());
                 placed
             }
         };
@@ -333,6 +339,7 @@ impl Executables {
     /// Forgets executables whose tables were freed, and those without room: there is some again.
     pub(crate) fn forget(&mut self, gone: &[ExecutableId]) {
         if !gone.is_empty() {
+            let gone: HashSet<ExecutableId> = gone.iter().copied().collect();
             self.files.known().retain(|_, known| match &known.table {
                 Ok(id) => !gone.contains(id),
                 Err(reason) => !matches!(reason, NoExecutable::Room(_) | NoExecutable::OverShare(_)),
@@ -399,10 +406,55 @@ mod tests {
 
     use super::*;
 
+    fn no_facts() -> ElfFacts {
+        ElfFacts { size: 0, segments: Vec::new(), build_id: None, sections: Sections::default() }
+    }
+
+    /// Keys of this many files: each is of another length.
+    fn keys(file: &File, count: usize) -> Vec<FileKey> {
+        let key = |length| {
+            file.set_len(length).unwrap();
+            FileKey::of(&file.metadata().unwrap())
+        };
+        (0..count as u64).map(key).collect()
+    }
+
+    #[test]
+    fn new_files_of_a_process_are_not_read_again() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let keys = keys(&file, 60_000);
+        let opened = keys.iter().map(|key| Ok(OpenedFile { key: *key, file: Arc::clone(&file) })).collect();
+        let new = keys.iter().map(|key| NewExecutable {
+            key: *key,
+            facts: no_facts(),
+            table: Err(NoExecutable::Generated),
+            stored_as: None,
+        });
+        let files = OpenedFiles { opened, new: new.collect(), other: HashSet::new() };
+        let OpenedFiles { new, other, .. } = Executables::new(None).look_again(files);
+        // One that was read again would be among the others: this file is no ELF file.
+        assert_eq!((new.len(), other.len()), (keys.len(), 0));
+    }
+
+    #[test]
+    fn files_with_tables_stay_known_however_many_have_none() {
+        let mut executables = Executables::new(None);
+        let known = |table| KnownExecutable { facts: no_facts(), table, at: Instant::now() };
+        let keys = keys(&tempfile::tempfile().unwrap(), KNOWN_MAX + 1);
+        for key in &keys {
+            executables.files.known().insert(*key, known(Err(NoExecutable::Generated)));
+        }
+        executables.files.known().insert(keys[0], known(Ok(ExecutableId(1))));
+        let none = OpenedFiles { opened: Vec::new(), new: Vec::new(), other: HashSet::new() };
+        executables.locate(1, &[], none, &mut Tables::default(), 1000, 0);
+        let left: Vec<FileKey> = executables.files.known().keys().copied().collect();
+        assert_eq!(left, [keys[0]]);
+    }
+
     #[test]
     fn a_file_without_a_builder_is_tried_again_later() {
         let at = Instant::now();
-        let facts = ElfFacts { size: 0, segments: Vec::new(), build_id: None, sections: Sections::default() };
+        let facts = no_facts();
         let check = |table: Result<ExecutableId, NoExecutable>, is_due: bool| {
             let known = KnownExecutable { facts: facts.clone(), table, at };
             assert!(!known.is_due(at), "each scan would start a process for it");

@@ -34,7 +34,8 @@ const FRAME_MAPPINGS_MAX: usize = 1 << 10;
 const FRAME_BYTES_MAX: usize = 4 << 20;
 /// Most runs of it, each a section of the image: an ELF file has at most 65,279. An object has one.
 const RUNS_MAX: usize = 1 << 14;
-/// Most mappings of generated code that are remembered, over all processes.
+/// Most mappings of generated code that are remembered, over all processes. With more, the user with most of them gives
+/// way.
 const KNOWN_MAX: usize = 1 << 14;
 
 /// Bytes at the end of a function of which at least one is not zero.
@@ -53,6 +54,8 @@ const LOOKS_AGAIN_MAX: u32 = 32;
 /// The last result for a mapping.
 #[derive(Debug)]
 struct KnownMapping {
+    /// The user who was charged for it.
+    user: u32,
     /// Its size in the process.
     bytes: u64,
     /// Hash of the bytes read.
@@ -109,6 +112,24 @@ impl FrameRun {
         // The description of a signal frame begins a byte before its function.
         let from = self.described.partition_point(|function| function.start.saturating_add(1) < code.begin.0);
         self.described.get(from).is_some_and(|function| function.start < code.end.0)
+    }
+}
+
+/// When to check whether all code is described: whenever there are twice as many runs. Each check goes through all of
+/// them, and a process may have one in each of a thousand mappings.
+#[derive(Debug, Default)]
+struct DescribedChecks {
+    next: usize,
+}
+
+impl DescribedChecks {
+    /// Whether a check is due with this many runs.
+    fn is_due(&mut self, runs: usize) -> bool {
+        let is_due = runs > 0 && runs >= self.next;
+        if is_due {
+            self.next = 2 * runs;
+        }
+        is_due
     }
 }
 
@@ -183,6 +204,7 @@ impl ProcessView {
     fn frames_near(&self, code: &Mapping, bytes_of_code: &[u8]) -> (FrameRuns, bool) {
         let mut found = Vec::new();
         let mut bytes = 0;
+        let mut checks = DescribedChecks::default();
         let mut mappings = frame_mappings(&self.mappings, code);
         let mut more = mappings.len() > FRAME_MAPPINGS_MAX;
         mappings.truncate(FRAME_MAPPINGS_MAX);
@@ -195,7 +217,6 @@ impl ProcessView {
                 more = true;
                 continue;
             };
-            let before = found.len();
             for run in runs.iter().filter(|run| run.is_about(code)) {
                 bytes += run.bytes.len();
                 if found.len() == RUNS_MAX || bytes > FRAME_BYTES_MAX {
@@ -204,7 +225,7 @@ impl ProcessView {
                 found.push(Rc::clone(run));
             }
             // There are as many as there are objects, and each costs a request to the reader.
-            if found.len() > before && is_all_described(bytes_of_code, code, &found) {
+            if checks.is_due(found.len()) && is_all_described(bytes_of_code, code, &found) {
                 return (found, false);
             }
         }
@@ -307,7 +328,7 @@ impl GeneratedCodeCache {
         let bytes = match Bytes::read(mapping, process) {
             Ok(bytes) => bytes,
             Err(reason) => {
-                self.placed(pid, mapping, 0, Err(reason.clone()));
+                self.placed(pid, process.user, mapping, 0, Err(reason.clone()));
                 return GeneratedMapping::Resolved(Err(reason));
             }
         };
@@ -315,7 +336,7 @@ impl GeneratedCodeCache {
         if let Some((table, known)) = known.filter(|(_, known)| known.hash == hash) {
             let is_recent = known.looked.elapsed() < RETRY_AFTER;
             if !table.as_ref().is_err_and(NoExecutable::is_for_now) {
-                self.placed(pid, mapping, hash, table.clone());
+                self.placed(pid, process.user, mapping, hash, table.clone());
                 return GeneratedMapping::Resolved(table);
             }
             if is_recent {
@@ -336,25 +357,37 @@ impl GeneratedCodeCache {
             Ok(table) => GeneratedMapping::New(hash, table),
             Err(reason) => {
                 // Another reading would give the same result.
-                self.placed(pid, mapping, hash, Err(reason.clone()));
+                self.placed(pid, process.user, mapping, hash, Err(reason.clone()));
                 GeneratedMapping::Resolved(Err(reason))
             }
         }
     }
 
-    /// Records the result for a mapping, or the placement of a new table.
+    /// Records the result for a mapping of a user's process, or the placement of a new table.
     pub(super) fn placed(
         &mut self,
         pid: u32,
+        user: u32,
         mapping: &Mapping,
         hash: u64,
         table: Result<ExecutableId, NoExecutable>,
     ) {
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
+        let place = (pid, mapping.begin.0);
+        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&place) {
+            self.forget_greediest();
         }
-        let known = KnownMapping { bytes: mapping.len(), hash, table, looked: Instant::now() };
-        self.known.insert((pid, mapping.begin.0), known);
+        let known = KnownMapping { user, bytes: mapping.len(), hash, table, looked: Instant::now() };
+        self.known.insert(place, known);
+    }
+
+    /// Forgets the code of the user with most of it. That of others would be read again at their expense.
+    fn forget_greediest(&mut self) {
+        let mut held: HashMap<u32, usize> = HashMap::new();
+        for known in self.known.values() {
+            *held.entry(known.user).or_default() += 1;
+        }
+        let greediest = held.into_iter().max_by_key(|(user, held)| (*held, *user)).map(|(user, _)| user);
+        self.known.retain(|_, known| Some(known.user) != greediest);
     }
 
     /// Forgets a process.
@@ -481,7 +514,7 @@ mod tests {
             };
             let table = table.into_table().unwrap();
             assert_eq!(table.lookup(code).map(|rule| rule.cfa_offset), Some(8), "{code:#x}");
-            generated.placed(pid, mapping, hash, Ok(ExecutableId(1)));
+            generated.placed(pid, process.user, mapping, hash, Ok(ExecutableId(1)));
             "new"
         };
         let mut check = |has_news: bool, expect: [&str; 2]| {
@@ -526,13 +559,39 @@ mod tests {
         let passing = [NoTable::ShareSpent, NoTable::NoBuilder].map(NoExecutable::Table);
         for reason in passing.into_iter().chain([NoExecutable::Room("it is full".to_owned())]) {
             let hash = new(&mut generated).unwrap();
-            generated.placed(pid, mapping, hash, Err(reason));
+            generated.placed(pid, process.user, mapping, hash, Err(reason));
             assert_eq!(new(&mut generated), None, "too early");
             generated.known.values_mut().for_each(|known| known.looked -= RETRY_AFTER);
         }
         let hash = new(&mut generated).unwrap();
-        generated.placed(pid, mapping, hash, Err(NoExecutable::Generated));
+        generated.placed(pid, process.user, mapping, hash, Err(NoExecutable::Generated));
         assert_eq!(new(&mut generated), None);
+    }
+
+    #[test]
+    fn one_users_code_does_not_displace_that_of_others() {
+        let lines = b"1000-2000 r-xp 00000000 00:00 0\n";
+        let mapping = &maps::parse(lines, LineFilter::All).mappings[0];
+        let mut generated = GeneratedCodeCache::default();
+        let place = |generated: &mut GeneratedCodeCache, pid: u32, user: u32| {
+            generated.placed(pid, user, mapping, 0, Err(NoExecutable::Generated));
+        };
+        place(&mut generated, 0, 1001);
+        (1..KNOWN_MAX as u32).for_each(|pid| place(&mut generated, pid, 1000));
+        place(&mut generated, 1, 1000);
+        assert_eq!(generated.known.len(), KNOWN_MAX, "it was known");
+        place(&mut generated, KNOWN_MAX as u32, 1002);
+        let users: Vec<bool> =
+            [0, 1, KNOWN_MAX as u32].iter().map(|pid| generated.knows(*pid, mapping)).collect();
+        assert_eq!(users, [true, false, true]);
+    }
+
+    #[test]
+    fn descriptions_are_checked_when_there_are_twice_as_many() {
+        let mut checks = DescribedChecks::default();
+        let runs = [0, 0, 1, 1, 2, 3, 4, 5, 9, 17, 18];
+        let due: Vec<usize> = runs.into_iter().filter(|runs| checks.is_due(*runs)).collect();
+        assert_eq!(due, [1, 2, 4, 9, 18]);
     }
 
     #[test]

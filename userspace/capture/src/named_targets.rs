@@ -6,34 +6,51 @@
 use std::path::Path;
 
 use crossbeam_channel::Sender;
+use deepctx_symbolizer::start_ticks;
 
 use super::message::Message;
 
 /// Processes whose end is reported.
 #[derive(Debug, Default)]
 pub(super) struct NamedTargets {
-    running: Vec<u32>,
+    running: Vec<Running>,
     /// Ends for which the channel had no room yet.
     unsent: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    pid: u32,
+    /// When it started, if that could be read: its number may be used again.
+    started: Option<u64>,
+}
+
+impl Running {
+    fn is_gone(&self) -> bool {
+        let is_other = |(started, now): (u64, u64)| started != now;
+        !Path::new(&format!("/proc/{}", self.pid)).exists()
+            || self.started.zip(start_ticks(self.pid)).is_some_and(is_other)
+    }
 }
 
 impl NamedTargets {
     /// These processes run.
     pub(super) fn new(running: Vec<u32>) -> Self {
-        Self { running, unsent: Vec::new() }
+        let running = running.into_iter().map(|pid| Running { pid, started: start_ticks(pid) });
+        Self { running: running.collect(), unsent: Vec::new() }
     }
 
     /// A record says that a process has ended.
     pub(super) fn ended(&mut self, pid: u32) {
-        if let Some(at) = self.running.iter().position(|running| *running == pid) {
-            self.unsent.push(self.running.swap_remove(at));
+        if let Some(at) = self.running.iter().position(|running| running.pid == pid) {
+            self.unsent.push(self.running.swap_remove(at).pid);
         }
     }
 
     /// Looks for processes that are gone without a record, for which the ring had no room.
     pub(super) fn look(&mut self) {
-        let is_gone = |pid: &mut u32| !Path::new(&format!("/proc/{pid}")).exists();
-        self.unsent.extend(self.running.extract_if(.., is_gone));
+        let gone = self.running.extract_if(.., |running| running.is_gone());
+        self.unsent.extend(gone.map(|running| running.pid));
     }
 
     /// Reports ends, as long as there is room.
@@ -75,5 +92,15 @@ mod tests {
         named.send(&sender);
         assert!(matches!(messages.try_recv(), Ok(Message::TargetGone { pid }) if pid == child.id()));
         assert!(messages.is_empty(), "this process runs");
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_hides_no_end() {
+        let (sender, messages) = bounded(1);
+        let before = Running { pid: std::process::id(), started: Some(1) };
+        let mut named = NamedTargets { running: vec![before], unsent: Vec::new() };
+        named.look();
+        named.send(&sender);
+        assert!(matches!(messages.try_recv(), Ok(Message::TargetGone { pid }) if pid == before.pid));
     }
 }

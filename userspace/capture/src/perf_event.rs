@@ -49,12 +49,18 @@ const FLAG_FREQUENCY: u64 = 1 << 10;
 
 /// True if the machine can sample by cycles.
 pub(crate) fn has_cycles() -> bool {
-    open_sampler(Clock::Cycles, 0, 1).is_ok()
+    open_sampler(Clock::Cycles, first_of(online_cpus()), 1).is_ok()
 }
 
 /// True if the kernel refuses any event to this process, whatever it would count.
 pub(crate) fn is_refused() -> bool {
-    open_sampler(Clock::CpuClock, 0, 1).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+    let opened = open_sampler(Clock::CpuClock, first_of(online_cpus()), 1);
+    opened.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+}
+
+/// The first online CPU: the kernel opens no event on one that is offline, which may be CPU 0.
+fn first_of(online: io::Result<Vec<u32>>) -> u32 {
+    online.ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0)
 }
 
 /// Opens an event of type `kind` that fires at byte `offset` of the file at `path`, in every process.
@@ -100,4 +106,16 @@ fn perf_event_open(attr: &PerfEventAttr, cpu: u32) -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_tried_on_a_cpu_that_is_online() {
+        assert_eq!(first_of(Ok(vec![2, 3])), 2);
+        assert_eq!(first_of(Ok(Vec::new())), 0);
+        assert_eq!(first_of(Err(io::ErrorKind::NotFound.into())), 0);
+    }
 }

@@ -315,7 +315,8 @@ impl Processes {
         state.last_scan_ns = now_ns;
         state.interval_ns = state.interval_ns.max(SCAN_INTERVAL_NS);
         let python = match (&state.no_python, state.inherited.take()) {
-            _ if !self.python || state.python.is_some() => PythonSearch::Never,
+            _ if !self.python => PythonSearch::Never,
+            _ if state.python.is_some() => PythonSearch::IfProgramDiffers(state.first_line.clone()),
             (_, Some(inherited)) => PythonSearch::UnlessInherited(inherited),
             (Some(reason), _) if reason.may_change() => PythonSearch::Always,
             _ => PythonSearch::IfMappingsDiffer(state.shape.clone()),
@@ -371,7 +372,7 @@ impl Processes {
         let now_ns = monotonic_ns();
         self.tables.settle(now_ns);
         let ScanReading { pid, program, process } = reading;
-        let process = process.inspect_err(|reason| self.not_read(pid, program, *reason));
+        let process = process.inspect_err(|reason| self.not_read(pid, program, *reason, now_ns));
         let ProcessReading { time_ns, account, maps, shape, files, interpreter } =
             process.map_err(|reason| ScanError::Process { pid, reason })?;
         let gone = ScanError::Process { pid, reason: NoSymbol::ProcessGone };
@@ -398,7 +399,8 @@ impl Processes {
             Some(Ok(process)) => state.python = Some(process),
             Some(Err(reason)) => {
                 tracing::debug!(pid, %reason, "no interpreter");
-                state.no_python = Some(reason);
+                // One that was found before was of another program.
+                (state.python, state.no_python) = (None, Some(reason));
             }
             None => {}
         }
@@ -416,10 +418,16 @@ impl Processes {
         Ok(ScanResult { pid, time_ns, maps })
     }
 
-    /// Forgets a process that was gone before its first scan.
-    fn not_read(&mut self, pid: u32, program: u64, reason: NoSymbol) {
+    /// Forgets a process that was gone before the first scan of its program.
+    fn not_read(&mut self, pid: u32, program: u64, reason: NoSymbol, now_ns: u64) {
         let is_new = |state: &State| state.program == program && state.shape.is_empty();
-        if reason == NoSymbol::ProcessGone && self.states.get(&pid).is_some_and(is_new) {
+        if reason != NoSymbol::ProcessGone || !self.states.get(&pid).is_some_and(is_new) {
+            return;
+        }
+        if self.tables.mappings_of(pid) > 0 {
+            // Those of its program before the exec: nobody else would free them if the record of its end is lost.
+            self.remove(pid, now_ns);
+        } else {
             self.states.remove(&pid);
         }
     }
@@ -574,5 +582,22 @@ pub(crate) fn flags(backing: Backing, has_table: bool) -> u32 {
             executable_flag::FRAME_POINTERS
         }
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_right_after_an_exec_leaves_no_tables() {
+        let mut processes = Processes::new(Tables::default(), Executables::new(None), false);
+        // No process has this number.
+        let (pid, user) = (u32::MAX, 1000);
+        let mapping = unwind::Mapping { begin: 0x1000, end: 0x2000, ..unwind::Mapping::default() };
+        processes.tables().set_process(pid, user, &[mapping], PythonProcess::default(), 0).unwrap();
+        processes.exec(pid);
+        assert!(processes.scan(pid).is_err());
+        assert_eq!((processes.tables().mappings_of(pid), processes.states.len()), (0, 0));
     }
 }

@@ -23,6 +23,8 @@ pub(crate) type InterpreterResult = Result<PythonProcess, NoInterpreter>;
 /// When to look for an interpreter.
 pub(crate) enum PythonSearch {
     Never,
+    /// If the first mapping is another one than when the interpreter was found: the record of an exec may be lost.
+    IfProgramDiffers(Box<[u8]>),
     /// If the mappings differ from those of the last scan.
     IfMappingsDiffer(Shape),
     /// If the mappings differ from those of the parent process. With the same ones it has the same interpreter at the
@@ -32,15 +34,26 @@ pub(crate) enum PythonSearch {
 }
 
 impl PythonSearch {
-    /// The result for a process with these mappings; `None` if it is unchanged.
-    fn found(self, shape: &Shape, locate: impl FnOnce() -> InterpreterResult) -> Option<InterpreterResult> {
+    /// The result for a process with these mappings, the first of which has this line; `None` if it is unchanged.
+    fn found(
+        self,
+        first_line: &[u8],
+        shape: &Shape,
+        locate: impl FnOnce() -> InterpreterResult,
+    ) -> Option<InterpreterResult> {
         match self {
             Self::Never => None,
+            Self::IfProgramDiffers(before) => (program_of(&before) != program_of(first_line)).then(locate),
             Self::IfMappingsDiffer(before) => (before != *shape).then(locate),
             Self::UnlessInherited(of) if of.shape == *shape => Some(of.interpreter),
             Self::UnlessInherited(_) | Self::Always => Some(locate()),
         }
     }
+}
+
+/// The part of a first mapping's line that stays while the program runs: an upgrade deletes its file.
+fn program_of(first_line: &[u8]) -> &[u8] {
+    first_line.strip_suffix(b" (deleted)").unwrap_or(first_line)
 }
 
 /// The result for a parent process.
@@ -100,7 +113,7 @@ impl ScanJob {
             return Ok(ProcessReading { time_ns, account, maps, shape, files: Err(room), interpreter: None });
         }
         let located = || locate_process(pid, &maps.mappings).map(|(interpreter, _)| interpreter.process);
-        let search = || python.found(&shape, located);
+        let search = || python.found(&maps.first_line, &shape, located);
         let (files, interpreter) = files.open_beside(pid, &maps.mappings, search);
         Ok(ProcessReading { time_ns, account, maps, shape, files: Ok(files), interpreter })
     }
@@ -118,10 +131,13 @@ mod tests {
             PythonSearch::UnlessInherited(InheritedPython { interpreter, shape: shape(begin) })
         };
         let check = |search: PythonSearch, expect: Option<NoInterpreter>| {
-            let found = search.found(&shape(7), || Err(NoInterpreter::NoVersion));
+            let found = search.found(b"first", &shape(7), || Err(NoInterpreter::NoVersion));
             assert_eq!(found.map(|located| located.err().unwrap()), expect);
         };
         check(PythonSearch::Never, None);
+        check(PythonSearch::IfProgramDiffers(Box::new(*b"first")), None);
+        check(PythonSearch::IfProgramDiffers(Box::new(*b"first (deleted)")), None);
+        check(PythonSearch::IfProgramDiffers(Box::new(*b"other")), Some(NoInterpreter::NoVersion));
         check(PythonSearch::Always, Some(NoInterpreter::NoVersion));
         check(PythonSearch::IfMappingsDiffer(shape(7)), None);
         check(PythonSearch::IfMappingsDiffer(shape(8)), Some(NoInterpreter::NoVersion));

@@ -12,7 +12,7 @@ use super::config::CaptureConfig;
 use super::error::CaptureError;
 use super::load::LoadedPrograms;
 use super::table_error::{TableError, map_error};
-use super::targets;
+use super::targets::{self, Targets};
 
 /// Most lists of processes that are taken. Each one after the second means that a process forked a child which forked
 /// in turn, all within the few milliseconds between a list and its processes' entry in the map.
@@ -33,7 +33,18 @@ impl TargetMap {
     /// Makes every process that the selectors match a target, with all its descendants; returns those of the last list.
     /// The programs must follow forks by now.
     pub(super) fn fill(&self, config: &CaptureConfig) -> Result<Vec<u32>, CaptureError> {
-        enter_all(|| Ok(targets::find(&config.targets, config.follow_children)?), |pid| Ok(self.enter(pid)?))
+        let mut is_cut = false;
+        let list = || -> Result<Vec<u32>, CaptureError> {
+            let found = targets::find_matches(&config.targets, config.follow_children)?;
+            is_cut = found.is_cut;
+            Ok(found.pids)
+        };
+        let entered = enter_all(list, |pid| Ok(self.enter(pid)?));
+        // Of the whole machine, processes are sampled whether they are entered or not.
+        if is_cut && !config.targets.contains(&Targets::All) {
+            tracing::warn!("more processes match than can be followed; some may be left out");
+        }
+        entered
     }
 
     /// Enters a process; false if it was there.

@@ -16,7 +16,7 @@ use deepctx_symbolizer::maps::has_user_space;
 pub enum Targets {
     /// Processes by id, in the pid namespace of the profiler.
     Pids(Vec<u32>),
-    /// Every process of this name (`/proc/PID/comm`).
+    /// Every process of this name (`/proc/PID/comm`, in which the kernel keeps 15 bytes).
     Comm(String),
     /// Every process in this cgroup (v2) and below it; a path from the root of the hierarchy, or absolute.
     Cgroup(PathBuf),
@@ -109,8 +109,32 @@ pub(crate) struct CgroupTarget {
 /// Most processes that are prepared before sampling begins, as many as the kernel programs can hold.
 const PROCESSES_MAX: usize = deepctx_common::unwind::PROCESSES_MAX as usize;
 
-/// The processes that the selectors match now, with their descendants if children are followed.
+/// Processes that selectors match.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Matches {
+    pub(super) pids: Vec<u32>,
+    /// More match than can be held.
+    pub(super) is_cut: bool,
+}
+
+impl Matches {
+    /// The first `most` of these, each once.
+    fn first_of(mut found: Vec<u32>, most: usize) -> Self {
+        let mut seen = HashSet::new();
+        found.retain(|pid| seen.insert(*pid));
+        let is_cut = found.len() > most;
+        found.truncate(most);
+        Self { pids: found, is_cut }
+    }
+}
+
+/// As [`find_matches`], where it makes no difference that there are more.
 pub(super) fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32>, TargetError> {
+    Ok(find_matches(targets, follow_children)?.pids)
+}
+
+/// The processes that the selectors match now, with their descendants if children are followed.
+pub(super) fn find_matches(targets: &[Targets], follow_children: bool) -> Result<Matches, TargetError> {
     let mut found: Vec<u32> = Vec::new();
     let mut everyone = None;
     for target in targets {
@@ -121,7 +145,7 @@ pub(super) fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32
                 }
             }
             Targets::Comm(name) => {
-                let named = |pid: &u32| comm_of(*pid).as_deref() == Some(name);
+                let named = |pid: &u32| is_named(*pid, name);
                 let named: Vec<u32> = listed(&mut everyone)?.iter().copied().filter(named).collect();
                 if named.is_empty() {
                     return Err(TargetError::NoMatch(format!("is named {name:?}")));
@@ -145,10 +169,7 @@ pub(super) fn find(targets: &[Targets], follow_children: bool) -> Result<Vec<u32
     if follow_children && !targets.contains(&Targets::All) {
         found = with_descendants(&found)?;
     }
-    let mut seen = HashSet::new();
-    found.retain(|pid| seen.insert(*pid));
-    found.truncate(PROCESSES_MAX);
-    Ok(found)
+    Ok(Matches::first_of(found, PROCESSES_MAX))
 }
 
 /// A process named by pid, if it can be profiled.
@@ -180,17 +201,26 @@ pub(super) fn selected_cgroup(targets: &[Targets]) -> Result<Option<CgroupTarget
     let first = cgroups.next();
     match cgroups.next() {
         Some(second) => Err(TargetError::SecondCgroup(second.clone())),
-        None => first.map(|path| cgroup_target(path)).transpose(),
+        None => Ok(first.map(|path| cgroup_target(path)).transpose()?.flatten()),
     }
 }
 
-/// The cgroup for the kernel programs.
-fn cgroup_target(path: &Path) -> Result<CgroupTarget, TargetError> {
+/// The cgroup for the kernel programs; `None` for one of version 1. They compare ids of version 2, where the same
+/// number may be another cgroup's.
+fn cgroup_target(path: &Path) -> Result<Option<CgroupTarget>, TargetError> {
     let folder = cgroup_folder(path)?;
+    // Each cgroup of version 2 has this file, and none of version 1.
+    if !folder.join("cgroup.controllers").exists() {
+        tracing::warn!(
+            cgroup = %folder.display(),
+            "it is of version 1: processes that join it later are not captured"
+        );
+        return Ok(None);
+    }
     let error = |source| TargetError::Cgroup { path: folder.clone(), source };
     let metadata = fs::metadata(&folder).map_err(error)?;
     let level = folder.ancestors().skip(1).take_while(|f| f.join("cgroup.procs").exists()).count() as u32;
-    Ok(CgroupTarget { id: metadata.ino(), level })
+    Ok(Some(CgroupTarget { id: metadata.ino(), level }))
 }
 
 /// The folder that a user means: absolute, or below the cgroup v2 mount.
@@ -242,11 +272,28 @@ fn text_of(pid: u32, file: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+fn is_named(pid: u32, name: &str) -> bool {
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| is_comm(&comm, name))
+}
+
+/// Whether the kernel states this name so: it keeps 15 bytes of it (`TASK_COMM_LEN`), which may end within a character.
+/// Other names that are not UTF-8 are also known as they are shown.
+fn is_comm(comm: &[u8], name: &str) -> bool {
+    const KEPT: usize = 15;
+    let comm = comm.trim_ascii_end();
+    let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
+    comm == kept.trim_ascii_end() || String::from_utf8_lossy(comm) == name
+}
+
 fn in_container(pid: u32, id: &str) -> bool {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return false };
+    fs::read(format!("/proc/{pid}/cgroup")).is_ok_and(|cgroups| are_of_container(&cgroups, id))
+}
+
+/// Whether a process in these cgroups is in a container. Their names may be any bytes.
+fn are_of_container(cgroups: &[u8], id: &str) -> bool {
     // Managers write `/docker/ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `libpod-ID.scope`, `/kubepods/…/ID`.
-    id.len() >= 4
-        && text.lines().flat_map(|line| line.split(['/', '-', ':', '.'])).any(|part| part.starts_with(id))
+    let mut parts = cgroups.split(|byte| matches!(byte, b'/' | b'-' | b':' | b'.' | b'\n'));
+    id.len() >= 4 && parts.any(|part| part.starts_with(id.as_bytes()))
 }
 
 /// The parent of a process; `None` if it is gone.
@@ -279,7 +326,41 @@ fn with_descendants(roots: &[u32]) -> Result<Vec<u32>, TargetError> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{TargetError, Targets, find, pids_of_cgroup, selected_cgroup};
+    use super::{Matches, TargetError, Targets, find, pids_of_cgroup, selected_cgroup};
+
+    #[test]
+    fn more_matches_than_are_kept_are_noticed() {
+        let check = |most, pids: &[u32], is_cut| {
+            assert_eq!(Matches::first_of(vec![7, 8, 7, 9], most), Matches { pids: pids.into(), is_cut });
+        };
+        check(3, &[7, 8, 9], false);
+        check(2, &[7, 8], true);
+    }
+
+    #[test]
+    fn long_names_are_compared_as_the_kernel_cuts_them() {
+        let check = |comm: &[u8], name: &str, expect: bool| {
+            assert_eq!(super::is_comm(comm, name), expect, "{name}");
+        };
+        check(b"sleep\n", "sleep", true);
+        check(b"sleep\n", "sleeper", false);
+        check(b"a-program-with-\n", "a-program-with-a-long-name", true);
+        check(b"a-program-with-\n", "a-program-without", false);
+        check(b"0123456789abcd\xe2\n", "0123456789abcd€", true);
+        check(b"sleep\xff\n", "sleep\u{fffd}", true);
+    }
+
+    #[test]
+    fn containers_are_found_beside_any_name() {
+        let check = |id: &str, expect: bool| {
+            let cgroups = b"1:name=\xff:/\n0::/caf\xe9/docker-0123abcd.scope\n";
+            assert_eq!(super::are_of_container(cgroups, id), expect, "{id}");
+        };
+        check("0123", true);
+        check("0123abcd", true);
+        check("012", false);
+        check("abcd", false);
+    }
 
     #[test]
     fn children_of_a_target_are_targets() {
@@ -332,6 +413,16 @@ mod tests {
         // Of a folder that is being removed, the files go first.
         std::fs::create_dir(&gone).unwrap();
         assert_eq!(pids_of_cgroup(folder.path()).unwrap(), [own]);
+    }
+
+    #[test]
+    fn cgroups_of_version_1_are_not_compared_in_the_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let targets = [Targets::Cgroup(folder.path().to_owned())];
+        std::fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        assert_eq!(selected_cgroup(&targets).unwrap(), None);
+        std::fs::write(folder.path().join("cgroup.controllers"), "").unwrap();
+        assert!(selected_cgroup(&targets).unwrap().is_some());
     }
 
     #[test]

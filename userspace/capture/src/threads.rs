@@ -49,8 +49,25 @@ pub(super) enum ScanRequest {
     Exited(u32),
 }
 
-/// Requests that may wait. One without room is dropped: the next sample of that process asks again.
+/// Requests that may wait. One without room is dropped and counted: the next sample of that process asks again.
 const REQUESTS_MAX: usize = 4096;
+
+/// Where scans are requested.
+#[derive(Debug)]
+pub(super) struct ScanRequests {
+    sender: Sender<ScanRequest>,
+    /// Requests for which there was no room.
+    dropped: Arc<AtomicU64>,
+}
+
+impl ScanRequests {
+    /// Requests a scan; false if there is no room.
+    fn request(&self, request: ScanRequest) -> bool {
+        let is_full = matches!(self.sender.try_send(request), Err(TrySendError::Full(_)));
+        self.dropped.fetch_add(u64::from(is_full), Ordering::Relaxed);
+        !is_full
+    }
+}
 
 /// Scans that may fail because of a defect; with one more the capture ends.
 const SCAN_DEFECTS_MAX: u32 = 8;
@@ -95,7 +112,7 @@ pub(super) struct DrainSetup {
     /// Receives records and counters.
     pub(super) messages: Sender<Message>,
     /// Receives requests for scans of processes.
-    pub(super) scans: Sender<ScanRequest>,
+    pub(super) scans: ScanRequests,
     /// Receives requests for scans of their libraries, if there are probes.
     pub(super) scan_queue: Option<ScanQueue>,
     /// Processes whose end is reported.
@@ -269,7 +286,7 @@ impl Drain {
                 {
                     queue.request_scan(pid);
                 }
-                let _ = self.setup.scans.try_send(request);
+                self.setup.scans.request(request);
             }
             let size = (header.size as usize).max(size_of::<RecordHeader>());
             rest = rest.get(size..).unwrap_or_default();
@@ -347,19 +364,21 @@ pub(super) struct Scans {
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Starts the thread that scans processes, and its readers; they end when all senders are gone.
+/// Starts the thread that scans processes, and its readers; they end when the result is dropped.
 ///
 /// # Errors
 /// No thread can be made.
-pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Result<Sender<ScanRequest>, CaptureError> {
+pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Result<ScanRequests, CaptureError> {
     let (sender, requests) = bounded(REQUESTS_MAX);
+    let dropped: Arc<AtomicU64> = Arc::default();
+    let counted = Arc::clone(&dropped);
     let spawned = ScanReaders::start(supervisor).and_then(|readers| {
         supervisor.spawn("scan", "new code has no unwind rows", move |heartbeat| {
-            scans.run(&requests, &readers, heartbeat);
+            scans.run(&requests, &readers, counted, heartbeat);
         })
     });
     spawned.map_err(|source| CaptureError::Io { what: "the threads that scan processes", source })?;
-    Ok(sender)
+    Ok(ScanRequests { sender, dropped })
 }
 
 /// State of the scan thread between two rounds.
@@ -376,12 +395,21 @@ struct ScanRounds {
     swept_ns: u64,
     reported_ns: u64,
     sent: ScanCounters,
+    /// Requests that never came, since there was no room for them.
+    dropped: Arc<AtomicU64>,
 }
 
 impl Scans {
-    fn run(mut self, requests: &Receiver<ScanRequest>, readers: &ScanReaders, heartbeat: &Heartbeat) {
+    fn run(
+        mut self,
+        requests: &Receiver<ScanRequest>,
+        readers: &ScanReaders,
+        dropped: Arc<AtomicU64>,
+        heartbeat: &Heartbeat,
+    ) {
         let (now_ns, sent) = (monotonic_ns(), self.processes.counters());
-        let mut rounds = ScanRounds { swept_ns: now_ns, reported_ns: now_ns, sent, ..ScanRounds::default() };
+        let (swept_ns, reported_ns) = (now_ns, now_ns);
+        let mut rounds = ScanRounds { swept_ns, reported_ns, sent, dropped, ..ScanRounds::default() };
         let mut ended_ns = None;
         // A round waits for 100 ms at most.
         heartbeat.beat();
@@ -483,7 +511,8 @@ impl Scans {
     fn report(&mut self, rounds: &mut ScanRounds, longest: Duration) {
         self.memory.measure(&mut self.processes);
         rounds.reported_ns = monotonic_ns();
-        let counters = self.processes.counters();
+        let mut counters = self.processes.counters();
+        counters.put_off += rounds.dropped.load(Ordering::Relaxed);
         if counters != rounds.sent && self.messages.send_timeout(Message::Scans(counters), longest).is_ok() {
             rounds.sent = counters;
         }
@@ -510,9 +539,9 @@ impl Scans {
 }
 
 /// Requests a scan of each of these. One without room is requested by its next incomplete sample.
-pub(super) fn request_rescans(scans: &Sender<ScanRequest>, pids: &[u32]) {
+pub(super) fn request_rescans(scans: &ScanRequests, pids: &[u32]) {
     for &pid in pids {
-        if scans.try_send(ScanRequest::Mapped(pid)).is_err() {
+        if !scans.request(ScanRequest::Mapped(pid)) {
             return;
         }
     }
@@ -575,7 +604,7 @@ mod tests {
         let (memory, stop) = (Arc::default(), Arc::default());
         let scans = Scans { processes, messages, scan_queue: None, memory, stop };
         let requests = spawn_scan(scans, &Supervisor::default()).unwrap();
-        requests.send(ScanRequest::Mapped(child.id())).unwrap();
+        assert!(requests.request(ScanRequest::Mapped(child.id())));
         drop(requests);
         let counted = received.iter().filter_map(|message| match message {
             Message::Scans(counters) => Some(counters.scans),
@@ -583,5 +612,21 @@ mod tests {
         });
         assert_eq!(counted.last(), Some(1));
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn requests_without_room_are_counted() {
+        let (sender, _waiting) = bounded(1);
+        let requests = ScanRequests { sender, dropped: Arc::default() };
+        let taken = [7, 8, 9].map(|pid| requests.request(ScanRequest::Unknown(pid)));
+        assert_eq!(taken, [true, false, false]);
+        let processes = Processes::new(Tables::default(), Executables::new(None), false);
+        let (messages, received) = bounded(1);
+        let (memory, stop) = (Arc::default(), Arc::default());
+        let mut scans = Scans { processes, messages, scan_queue: None, memory, stop };
+        let mut rounds = ScanRounds { dropped: requests.dropped, ..ScanRounds::default() };
+        scans.report(&mut rounds, Duration::ZERO);
+        let sent = received.try_recv();
+        assert!(matches!(sent, Ok(Message::Scans(counters)) if counters.put_off == 2), "{sent:?}");
     }
 }

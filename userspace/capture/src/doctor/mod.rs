@@ -134,7 +134,7 @@ fn kernel() -> Check {
 }
 
 /// Major and minor number of a release such as `6.1.0-18-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
+pub(super) fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
@@ -318,9 +318,16 @@ fn privilege_hint_of(is_root: bool, program: Option<&Path>) -> String {
     match program
         .filter(|path| path.parent().is_none_or(|folder| !SUDO_FOLDERS.iter().any(|it| folder == *it)))
     {
-        Some(path) => format!("run it with sudo, by its path: `sudo {}`; {once}", path.display()),
+        Some(path) => format!("run it with sudo, by its path: `sudo {}`; {once}", quoted(path)),
         None => format!("run it with sudo, {once}"),
     }
+}
+
+/// A path as a word of a shell.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// Advice for an unknown cause.
@@ -383,6 +390,8 @@ mod tests {
         };
         check("/usr/bin/deepctx-bpf", "run it with sudo, or");
         check("/opt/tools/deepctx-bpf", "run it with sudo, by its path: `sudo /opt/tools/deepctx-bpf`;");
+        check("/opt/my tools/it", "run it with sudo, by its path: `sudo '/opt/my tools/it'`;");
+        check("/home/o'neil/it", r"run it with sudo, by its path: `sudo '/home/o'\''neil/it'`;");
     }
 
     #[test]

@@ -18,11 +18,12 @@ mod iterator;
 mod pages;
 mod walker;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use deepctx_common::thread::{Thread, thread_flag};
+use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 
@@ -63,7 +64,7 @@ pub struct RawDump {
     pub processes: Vec<ProcessStacks>,
     /// From the first reading of the first round to the last of the last.
     pub took: Duration,
-    /// They have more threads than are read.
+    /// There are more processes, or they have more threads, than are read.
     pub is_cut: bool,
 }
 
@@ -76,6 +77,8 @@ pub struct ProcessStacks {
     pub name: String,
     /// Its executable mappings.
     pub maps: Maps,
+    /// Why it could not be read; `None` if it could.
+    pub unread: Option<NoSymbol>,
     /// The part that ended meanwhile.
     pub gone: VanishedPart,
     /// Its threads, by id.
@@ -126,7 +129,7 @@ impl Stack {
 /// # Errors
 /// A missing process, a missing privilege, or a refusal of the kernel: see [`CaptureError`].
 pub fn dump(config: &DumpConfig) -> Result<RawDump, CaptureError> {
-    let pids = targets::find(&config.targets, config.follow_children)?;
+    let selected = targets::find_matches(&config.targets, config.follow_children)?;
     let missing = doctor::missing_capabilities();
     if !missing.is_empty() {
         return Err(CaptureError::NotPrivileged { capabilities: missing });
@@ -134,28 +137,56 @@ pub fn dump(config: &DumpConfig) -> Result<RawDump, CaptureError> {
     let asked_ns = monotonic_ns();
     let cache = config.cache.as_deref().and_then(|folder| Cache::open(folder, DEFAULT_BYTES).ok());
     let mut files = Files::new(cache);
-    let iterator = ThreadIterator::load(&pids)?;
+    let iterator = ThreadIterator::load(&selected.pids)?;
     log_progress(asked_ns, "iterator loaded");
-    let mut targets: BTreeMap<u32, Target> = BTreeMap::new();
-    let mut unopened = Vec::new();
-    for &pid in &pids {
-        match Target::open(pid, &config.context) {
-            Ok(target) => drop(targets.insert(pid, target)),
-            // It existed a moment ago.
-            Err(CaptureError::NoSuchProcess { .. }) => unopened.push(ProcessStacks::ended(pid)),
-            Err(error) => return Err(error),
-        }
-    }
+    let OpenedProcesses { mut targets, mut unopened } =
+        open_all(&selected.pids, |pid| Target::open(pid, &config.context))?;
     log_progress(asked_ns, "processes looked at");
     let began_ns = monotonic_ns();
     let found = Dumper { iterator: &iterator, targets: &mut targets, files: &mut files }.run()?;
     let took = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
     log_progress(asked_ns, "stacks read");
-    let is_cut = found.is_cut;
+    let is_cut = found.is_cut || selected.is_cut;
     let mut processes = grouped(targets, found);
     processes.append(&mut unopened);
     processes.sort_by_key(|process| process.pid);
     Ok(RawDump { processes, took, is_cut })
+}
+
+/// The processes of a dump, before their threads are read.
+#[derive(Debug)]
+struct OpenedProcesses<T> {
+    targets: BTreeMap<u32, T>,
+    /// Those that have ended or cannot be read.
+    unopened: Vec<ProcessStacks>,
+}
+
+/// Opens processes. One that cannot be read costs the others nothing.
+///
+/// # Errors
+/// None can be read, or reading is not possible at all.
+fn open_all<T>(
+    pids: &[u32],
+    open: impl Fn(u32) -> Result<T, CaptureError>,
+) -> Result<OpenedProcesses<T>, CaptureError> {
+    let mut opened = OpenedProcesses { targets: BTreeMap::new(), unopened: Vec::new() };
+    let mut refused = None;
+    for &pid in pids {
+        match open(pid) {
+            Ok(target) => drop(opened.targets.insert(pid, target)),
+            // It existed a moment ago.
+            Err(CaptureError::NoSuchProcess { .. }) => opened.unopened.push(ProcessStacks::ended(pid)),
+            Err(CaptureError::ProcessUnreadable { reason, .. }) if reason != NoSymbol::NoMemoryReader => {
+                opened.unopened.push(ProcessStacks::unreadable(pid, reason));
+                refused.get_or_insert(CaptureError::ProcessUnreadable { pid, reason });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match refused {
+        Some(error) if opened.targets.is_empty() => Err(error),
+        _ => Ok(opened),
+    }
 }
 
 struct Dumper<'d> {
@@ -179,11 +210,11 @@ impl Dumper<'_> {
         let AllThreads { threads: mut before, is_cut } = self.iterator.read()?;
         let mut found = ThreadSnapshot { is_cut, ..ThreadSnapshot::default() };
         for _ in 0..ROUNDS_MAX {
-            let pending: Vec<Thread> = before
-                .iter()
-                .filter(|thread| !found.by_tid.contains_key(&thread.tid) && !is_running(thread))
-                .copied()
-                .collect();
+            let is_pending = |thread: &&Thread| {
+                let is_read = found.by_tid.contains_key(&thread.tid);
+                !is_read && !is_running(thread) && self.targets.contains_key(&thread.pid)
+            };
+            let pending: Vec<Thread> = before.iter().filter(is_pending).copied().collect();
             if pending.is_empty() {
                 break;
             }
@@ -192,11 +223,15 @@ impl Dumper<'_> {
                 pending.iter().filter_map(|thread| Some((*thread, self.walk(thread)?))).collect();
             let AllThreads { threads: after, is_cut } = self.iterator.read()?;
             found.keep_unchanged(walked, &after);
+            found.count_ended(&before, &after);
             found.is_cut |= is_cut;
             before = after;
         }
-        let rest: Vec<Thread> =
-            before.into_iter().filter(|thread| !found.by_tid.contains_key(&thread.tid)).collect();
+        // Threads of processes that cannot be read take no room from others.
+        let is_left = |thread: &Thread| {
+            !found.by_tid.contains_key(&thread.tid) && self.targets.contains_key(&thread.pid)
+        };
+        let rest: Vec<Thread> = before.into_iter().filter(is_left).collect();
         for (n, thread) in rest.iter().enumerate() {
             let taken = if n < RUNNING_MAX { self.take(thread)? } else { Some(moving(thread)) };
             match taken {
@@ -221,7 +256,8 @@ impl Dumper<'_> {
         for _ in 0..TRIES_MAX {
             target.forget_memory();
             let taken = BorrowedCpu::of_thread(thread.pid, thread.tid);
-            target.read_directly(taken.is_some());
+            let is_taken = taken.is_some();
+            target.read_directly(is_taken);
             let before = self.iterator.read_thread(thread.pid, thread.tid)?;
             let walked =
                 before.filter(|thread| !is_running(thread)).map(|thread| target.walk(&thread, self.files));
@@ -232,10 +268,7 @@ impl Dumper<'_> {
             last = after;
             match walked {
                 Some(WalkOutcome::Stack(record)) if is_same(&before, &after) => {
-                    // It has no CPU only because this thread took it.
-                    let runs = if before.state == 0 { thread_flag::ON_CPU } else { 0 };
-                    let thread = Thread { flags: before.flags | runs, ..before };
-                    return Ok(Some(ThreadStack::of(thread, Stack::Read(record))));
+                    return Ok(Some(ThreadStack::of(as_it_was(before, is_taken), Stack::Read(record))));
                 }
                 // Loading them takes too long while others wait for the CPU.
                 Some(WalkOutcome::Wanted) => target.load_wanted(self.files),
@@ -260,6 +293,16 @@ impl ThreadSnapshot {
             }
         }
     }
+
+    /// Counts the threads that ended and were running, so that nobody walked them.
+    fn count_ended(&mut self, before: &[Thread], after: &[Thread]) {
+        let now: HashSet<u32> = after.iter().map(|thread| thread.tid).collect();
+        for thread in before.iter().filter(|thread| is_running(thread) && !now.contains(&thread.tid)) {
+            if !self.by_tid.contains_key(&thread.tid) {
+                *self.ended.entry(thread.pid).or_default() += 1;
+            }
+        }
+    }
 }
 
 impl ThreadStack {
@@ -274,7 +317,12 @@ impl ThreadStack {
 impl ProcessStacks {
     fn ended(pid: u32) -> Self {
         let (maps, threads) = (Maps::default(), Vec::new());
-        Self { pid, name: String::new(), maps, gone: VanishedPart::Process, threads }
+        Self { pid, name: String::new(), maps, unread: None, gone: VanishedPart::Process, threads }
+    }
+
+    fn unreadable(pid: u32, reason: NoSymbol) -> Self {
+        let name = targets::comm_of(pid).unwrap_or_default();
+        Self { name, unread: Some(reason), gone: VanishedPart::Threads(0), ..Self::ended(pid) }
     }
 }
 
@@ -286,6 +334,12 @@ fn is_running(thread: &Thread) -> bool {
     thread.flags & thread_flag::ON_CPU != 0
 }
 
+/// A thread as it was before it was read: if its CPU was taken and it can run, it has none only because of that.
+fn as_it_was(thread: Thread, is_taken: bool) -> Thread {
+    let runs = if is_taken && thread.state == 0 { thread_flag::ON_CPU } else { 0 };
+    Thread { flags: thread.flags | runs, ..thread }
+}
+
 /// Whether a thread did not run between two readings. One that was woken and has no CPU yet has not moved.
 fn is_same(before: &Thread, after: &Thread) -> bool {
     !is_running(before) && !is_running(after) && before.pid == after.pid && before.switches == after.switches
@@ -295,7 +349,7 @@ fn grouped(targets: BTreeMap<u32, Target>, mut found: ThreadSnapshot) -> Vec<Pro
     let of = |(pid, target): (u32, Target)| {
         let gone = VanishedPart::Threads(found.ended.remove(&pid).unwrap_or_default());
         let name = target.name().to_owned();
-        ProcessStacks { pid, name, maps: target.into_maps(), gone, threads: Vec::new() }
+        ProcessStacks { pid, name, maps: target.into_maps(), unread: None, gone, threads: Vec::new() }
     };
     let mut processes: BTreeMap<u32, ProcessStacks> =
         targets.into_iter().map(of).map(|process| (process.pid, process)).collect();
@@ -326,6 +380,32 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_does_not_answer_leaves_the_others() {
+        let refused = |pid, reason| Err(CaptureError::ProcessUnreadable { pid, reason });
+        let open = |pid: u32| match pid {
+            1 => Ok(()),
+            2 => Err(CaptureError::NoSuchProcess { pid }),
+            3 => refused(pid, NoSymbol::ProcessSilent),
+            _ => refused(pid, NoSymbol::NoMemoryReader),
+        };
+        let OpenedProcesses { targets, unopened } = open_all(&[1, 2, 3], open).unwrap();
+        let unopened: Vec<_> = unopened.iter().map(|one| (one.pid, one.unread, one.gone)).collect();
+        let silent = (3, Some(NoSymbol::ProcessSilent), VanishedPart::Threads(0));
+        assert_eq!((targets.len(), unopened), (1, vec![(2, None, VanishedPart::Process), silent]));
+
+        let check = |pids: &[u32], expect: NoSymbol| {
+            let error = open_all(pids, open).unwrap_err();
+            assert!(
+                matches!(error, CaptureError::ProcessUnreadable { reason, .. } if reason == expect),
+                "{error}"
+            );
+        };
+        // Nothing can be shown, or no process can be read at all.
+        check(&[2, 3], NoSymbol::ProcessSilent);
+        check(&[1, 4], NoSymbol::NoMemoryReader);
+    }
+
+    #[test]
     fn a_stack_counts_only_if_its_thread_stood_still() {
         let check = |before: (u32, u64), after: (u32, u64), expect: bool| {
             let (before, after) = (thread(before.0, before.1), thread(after.0, after.1));
@@ -345,6 +425,31 @@ mod tests {
         let mut found = ThreadSnapshot::default();
         found.keep_unchanged(vec![(thread(0, 1), Vec::new())], &[]);
         assert!(found.by_tid.is_empty() && found.ended.values().sum::<u64>() == 1);
+    }
+
+    #[test]
+    fn a_thread_that_ran_until_its_end_is_counted() {
+        let check = |before: Thread, after: &[Thread], expect: u64| {
+            let mut found = ThreadSnapshot::default();
+            found.count_ended(&[before], after);
+            assert_eq!(found.ended.values().sum::<u64>(), expect, "{before:?}");
+        };
+        let running = thread(thread_flag::ON_CPU, 1);
+        check(running, &[], 1);
+        check(running, &[running], 0);
+        // It was walked, and is counted there.
+        check(thread(0, 1), &[], 0);
+    }
+
+    #[test]
+    fn who_waits_for_a_cpu_is_not_running() {
+        let check = |state, is_taken, expect: bool| {
+            let before = Thread { state, ..thread(0, 1) };
+            assert_eq!(is_running(&as_it_was(before, is_taken)), expect, "{state} {is_taken}");
+        };
+        check(0, true, true);
+        check(0, false, false);
+        check(1, true, false);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use deepctx_events::Family;
 use deepctx_uprobes::{Kernel, Library};
 
+use crate::doctor;
+
 /// Installed drivers and runtimes, in folders from the environment and the usual ones.
 pub(in super::super) fn installed() -> Vec<Library> {
     const USUAL: [&str; 6] = [
@@ -41,8 +43,23 @@ pub(in super::super) fn installed() -> Vec<Library> {
 
 /// Version of the running kernel; an unreadable one counts as old.
 pub fn running_kernel() -> Kernel {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut parts = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    Kernel { version: (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) }
+    kernel_of(&rustix::system::uname().release().to_string_lossy())
+}
+
+fn kernel_of(release: &str) -> Kernel {
+    Kernel { version: doctor::version(release).unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_version_is_read_from_any_release() {
+        let check = |release: &str, expect| assert_eq!(kernel_of(release).version, expect, "{release}");
+        check("6.18.44-cloud", (6, 18));
+        check("6.18+", (6, 18));
+        check("6.18_custom", (6, 18));
+        check("unknown", (0, 0));
+    }
 }
