@@ -144,9 +144,15 @@ impl Folder {
     /// # Errors
     /// As [`Folder::file`], or it is larger.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        let file = self.file(name.as_ref())?;
+        let mut length = file.metadata()?.len();
         let mut bytes = Vec::new();
-        self.file(name.as_ref())?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > most {
+        if length <= most {
+            // It may grow meanwhile.
+            file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+            length = bytes.len() as u64;
+        }
+        if length > most {
             return Err(io::Error::new(ErrorKind::FileTooLarge, format!("more than {most} bytes")));
         }
         Ok(bytes)

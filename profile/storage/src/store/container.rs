@@ -22,6 +22,12 @@ pub(super) const BLOCK: usize = 512;
 /// Maximum number of files, more than any capture flushes.
 const FILES_MAX: usize = 1 << 20;
 
+/// Whether a listed file may have this name: it leads to no other folder. Who owns a profile can write any list.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
 /// Whether the file at `path` holds a packed profile.
 pub fn is_packed(path: &Path) -> bool {
     packed(path).is_some()

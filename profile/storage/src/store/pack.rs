@@ -7,8 +7,9 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::container::{BLOCK, Container, MANIFEST, padding};
+use super::container::{BLOCK, Container, MANIFEST, is_plain_name, padding};
 use super::manifest::Manifest;
+use super::read::SEGMENT_BYTES_MAX;
 use super::trace::{LIST, List};
 use super::{StoreError, write};
 use crate::error::OpenError;
@@ -19,7 +20,7 @@ use deepctx_profile::units::{Nanos, Time};
 /// Writes the profile in a folder as one file.
 ///
 /// # Errors
-/// The folder is not a profile, or one of its files cannot be read or written.
+/// The folder is not a profile, lists a file outside of it, or one of its files cannot be read or written.
 pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError> {
     let found = Manifest::read(&Container::Folder(Arc::clone(folder)))?;
     let trace = List::read(&Container::Folder(Arc::clone(folder)))?;
@@ -27,8 +28,13 @@ pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError>
     let of_profile = [MANIFEST].into_iter().chain(found.segments.iter().map(|s| s.file.as_str()));
     let names = of_profile.chain(of_trace);
     for name in names {
-        let failed = |source| OpenError::Read { path: folder.path().join(name), source };
-        let bytes = folder.read(name, u64::MAX).map_err(failed)?;
+        let failed = |source: io::Error| OpenError::Read { path: folder.path().join(name), source };
+        // The owner of the folder may have changed its lists, and root packs it.
+        if !is_plain_name(name) {
+            return Err(failed(io::ErrorKind::InvalidFilename.into()).into());
+        }
+        // No reader would open a larger one.
+        let bytes = folder.read(name, SEGMENT_BYTES_MAX).map_err(failed)?;
         entry(name, &bytes, out).map_err(StoreError::write(folder.path()))?;
     }
     end(out).map_err(StoreError::write(folder.path()))

@@ -10,12 +10,13 @@ use rustc_hash::FxHashMap;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
-use super::container::Container;
+use super::container::{Container, is_plain_name};
 use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
 use super::reason::{CONTEXT_LOST, FRAME_LOST, NOT_FINISHED, SEGMENT_LOST};
 use super::schema::{self, LedgerRow};
+use super::step_times::restored;
 use super::table::decode;
 use crate::error::OpenError;
 use crate::note::Damage;
@@ -35,7 +36,7 @@ use deepctx_profile::units::Nanos;
 const ACTIVITIES_MAX: usize = 1 << 20;
 /// A segment has the new rows of one table, of one flush or of many; the largest is a full tree at once, well below
 /// this.
-const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Maximum rows that a segment may claim: more than a tree can hold; a hostile file of a few bytes could claim any.
 const SEGMENT_ROWS_MAX: u64 = 1 << 26;
 /// How often a profile that changes while it is read is read again: its writer flushes seconds apart.
@@ -154,9 +155,11 @@ fn read(container: &Container, manifest: Manifest) -> StoredProfile {
     gpu.uses = manifest.device_uses;
     gpu.uses.truncate(USES_MAX);
     gpu.activities.leave_out(manifest.activities_left_out);
+    let step_times = restored(&manifest.step_times, |number| reader.node(number));
     let Reader { mut profile, lost, .. } = reader;
     profile.memory = manifest.memory;
     profile.memory.truncate(POOLS_MAX);
+    profile.step_times = step_times;
     profile.gpu = gpu;
     if !lost.is_empty() {
         profile.ledger.gap(Stage::Store, SEGMENT_LOST, lost.len() as u64);
@@ -321,8 +324,7 @@ impl Reader<'_> {
 
 /// Bytes of a segment, after verifying its checksum.
 pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, BadSegment> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
+    if !is_plain_name(&segment.file) {
         return Err(BadSegment::new(Damage::Listed, "it has a name that no segment has"));
     }
     if segment.rows > SEGMENT_ROWS_MAX {

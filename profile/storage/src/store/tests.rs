@@ -481,6 +481,30 @@ fn a_packed_profile_is_the_folder_in_one_file() {
 }
 
 #[test]
+fn a_list_cannot_put_other_files_into_a_packed_profile() {
+    let (folder, path, _) = stored();
+    fs::write(folder.path().join("victim"), "precious").unwrap();
+    let manifest = path.join("manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap().replace("frames-000000.parquet", "../victim");
+    fs::write(&manifest, text).unwrap();
+    let mut packed = Vec::new();
+    let error = pack(&held(&path), &mut packed).unwrap_err();
+    assert!(matches!(error, StoreError::Open(OpenError::Read { .. })), "{error}");
+    assert!(packed.windows(8).all(|part| part != b"precious"));
+}
+
+#[test]
+fn a_file_that_no_reader_opens_is_not_packed() {
+    let (_folder, path, _) = stored();
+    let file = fs::File::options().write(true).open(path.join("frames-000000.parquet")).unwrap();
+    // The rest takes no room on the disk.
+    file.set_len(super::read::SEGMENT_BYTES_MAX + 1).unwrap();
+    let error = pack(&held(&path), &mut std::io::sink()).unwrap_err();
+    let StoreError::Open(OpenError::Read { source, .. }) = error else { panic!("{error}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::FileTooLarge);
+}
+
+#[test]
 fn truncated_packed_profile_opens_incomplete_or_fails_with_an_error() {
     let (folder, path, _) = stored();
     let mut whole = Vec::new();
