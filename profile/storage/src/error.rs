@@ -154,6 +154,12 @@ pub enum NotAProfile {
         /// The limit.
         most: usize,
     },
+    /// It has more entries than are looked at, so traces may be missed.
+    #[error("the folder has more than {most} entries, which is the most that is searched for traces")]
+    TooManyEntries {
+        /// The limit.
+        most: usize,
+    },
     /// The traces do not form a job.
     #[error(transparent)]
     SameRank(#[from] SameRank),

@@ -20,6 +20,8 @@ const NAMES: [&str; 5] = [".json", ".xplane.pb", ".pftrace", ".perfetto-trace", 
 const PACKED: [&str; 2] = [".gz", ".zst"];
 /// Maximum files of a folder: the largest jobs have tens of thousands of ranks, but nobody traces all of them.
 const FILES_MAX: usize = 4096;
+/// Maximum entries of a folder, which may contain other files, too.
+const ENTRIES_MAX: usize = 16 * FILES_MAX;
 
 /// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile recorded with its
 /// events.
@@ -56,11 +58,11 @@ pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, Op
     Job::new(traces).map_err(|same| OpenError::NotAProfile { path: first(), because: same.into() })
 }
 
-/// Whether a folder is not a deepctx-bpf profile and has traces.
+/// Whether a folder is not a deepctx-bpf profile and has traces, or may have.
 pub(crate) fn is_folder_of_traces(path: &Path) -> bool {
     path.is_dir()
         && !path.join("manifest.json").exists()
-        && in_folder(path).is_ok_and(|files| !files.is_empty())
+        && in_folder(path, ENTRIES_MAX).is_ok_and(|files| files.is_none_or(|files| !files.is_empty()))
 }
 
 /// Reads a file, up to one byte more than is accepted, so that the importer notices a longer pipe.
@@ -135,12 +137,14 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
             all.push(path.clone());
             continue;
         }
-        let found = in_folder(path).map_err(|source| OpenError::Read { path: path.clone(), source })?;
-        let because = match found.len() {
-            0 => NotAProfile::NoTraces,
-            count if count > FILES_MAX => NotAProfile::TooManyTraces { count, most: FILES_MAX },
-            _ => {
-                all.extend(found);
+        let found = in_folder(path, ENTRIES_MAX);
+        let found = found.map_err(|source| OpenError::Read { path: path.clone(), source })?;
+        let because = match found.as_ref().map(Vec::len) {
+            None => NotAProfile::TooManyEntries { most: ENTRIES_MAX },
+            Some(0) => NotAProfile::NoTraces,
+            Some(count) if count > FILES_MAX => NotAProfile::TooManyTraces { count, most: FILES_MAX },
+            Some(_) => {
+                all.extend(found.into_iter().flatten());
                 continue;
             }
         };
@@ -172,9 +176,13 @@ fn leave_out_other_forms(files: &mut Vec<PathBuf>) {
     });
 }
 
-fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
+/// The traces of a folder; `None` if it has more than `most` entries.
+fn in_folder(path: &Path, most: usize) -> io::Result<Option<Vec<PathBuf>>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(path)?.take(16 * FILES_MAX) {
+    for (number, entry) in fs::read_dir(path)?.enumerate() {
+        if number >= most {
+            return Ok(None);
+        }
         let path = entry?.path();
         if has_name_of_trace(&name(&path)) && path.is_file() {
             files.push(path);
@@ -182,7 +190,7 @@ fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     leave_out_other_forms(&mut files);
-    Ok(files)
+    Ok(Some(files))
 }
 
 #[cfg(test)]
@@ -194,8 +202,10 @@ mod tests {
         let check = |written: &[&str], expect: &[&str]| {
             let folder = tempfile::tempdir().unwrap();
             written.iter().for_each(|file| fs::write(folder.path().join(file), "").unwrap());
-            let found = in_folder(folder.path()).unwrap();
+            let found = in_folder(folder.path(), written.len()).unwrap().unwrap();
             assert_eq!(found.iter().map(|file| name(file)).collect::<Vec<_>>(), expect);
+            // Those beyond the bound are not left out silently.
+            assert_eq!(in_folder(folder.path(), written.len() - 1).unwrap(), None);
         };
         check(
             &["a.trace.json.gz", "a.xplane.pb", "b.trace.json.gz", "notes.txt", "perfetto_trace.json.gz"],

@@ -136,7 +136,34 @@ fn basis_name(basis: Basis) -> &'static str {
 mod tests {
     use std::fs;
 
+    use deepctx_profile::profile::Meta;
+    use deepctx_profile::trace::{Lane, RecordedBatch, RecordedEvent};
+    use deepctx_profile::units::Nanos;
+
     use super::*;
+    use crate::store::Writer;
+
+    #[test]
+    fn a_failed_write_leaves_no_files_behind() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        let profile = Writer::create(&path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
+        let batch = || RecordedBatch {
+            lanes: vec![Lane::Thread { pid: 7, tid: 8 }],
+            first_lane: 0,
+            events: vec![RecordedEvent::gap(0, Nanos(1), Nanos(2), 1)],
+        };
+        // A folder in the file's place simulates a full disk.
+        fs::create_dir(path.join("trace-000000.parquet")).unwrap();
+        assert!(writer.append(&mut batch()).is_err());
+        assert!(!path.join("trace-lanes-000000.parquet").exists());
+        writer.append(&mut batch()).unwrap();
+        let list = List::read(&Container::at(&path).unwrap()).unwrap().unwrap();
+        let files: Vec<&str> = list.files().collect();
+        assert_eq!(files, ["trace-lanes-000001.parquet", "trace-000001.parquet"]);
+        assert!(files.iter().all(|file| path.join(file).is_file()));
+    }
 
     #[test]
     fn a_damaged_list_is_an_error() {

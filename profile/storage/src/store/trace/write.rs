@@ -58,6 +58,28 @@ impl TraceWriter {
         let number = self.attempt;
         self.attempt = self.attempt.saturating_add(1);
         let mut list = self.list.clone();
+        let written = self.put_segments(number, batch, &mut list);
+        if let Err(error) = written.and_then(|()| self.commit(&list)) {
+            // No list has these files; they would only take space, which may be exhausted.
+            for listed in list.segments.iter().skip(self.list.segments.len()) {
+                _ = self.folder.remove(listed.segment.file.as_ref());
+            }
+            return Err(error);
+        }
+        self.list = list;
+        Ok(())
+    }
+
+    /// Puts a list in place of the present one. If it may not be durable, the present one comes back, because the
+    /// events of a failed write count as lost; if that fails as well, the trace has these events.
+    fn commit(&self, list: &List) -> Result<(), StoreError> {
+        self.put_unsynced(list)?;
+        let Err(error) = sync(&self.folder) else { return Ok(()) };
+        self.put_unsynced(&self.list).map_or(Ok(()), |()| Err(error))
+    }
+
+    /// Writes the files of a batch and adds them to a list.
+    fn put_segments(&self, number: u32, batch: &RecordedBatch, list: &mut List) -> Result<(), StoreError> {
         let lanes = lane_rows(batch.first_lane, &batch.lanes);
         let events = event_rows(&batch.events);
         let is_event = |event: &&RecordedEvent| event.kind != RecordedKind::Counter;
@@ -72,10 +94,7 @@ impl TraceWriter {
             }
         }
         // The names of the files must be durable before the list has them.
-        sync(&self.folder)?;
-        self.put_list(&list)?;
-        self.list = list;
-        Ok(())
+        sync(&self.folder)
     }
 
     /// Marks the trace as complete, with the counts of the events.
@@ -113,9 +132,14 @@ impl TraceWriter {
     }
 
     fn put_list(&self, list: &List) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec_pretty(list).map_err(StoreError::encode(LIST))?;
-        put(&self.folder, LIST, &bytes)?;
+        self.put_unsynced(list)?;
         sync(&self.folder)
+    }
+
+    /// Like [`TraceWriter::put_list`], but durable only after a [`sync`].
+    fn put_unsynced(&self, list: &List) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec_pretty(list).map_err(StoreError::encode(LIST))?;
+        put(&self.folder, LIST, &bytes)
     }
 }
 
@@ -168,4 +192,30 @@ fn event_rows(events: &[RecordedEvent]) -> Batch {
         ]);
     }
     batch
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::profile::Meta;
+
+    use super::*;
+    use crate::store::Writer;
+    use crate::store::container::Container;
+
+    #[test]
+    fn a_list_that_may_not_be_durable_does_not_stay() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        let profile = Writer::create(&path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), None).unwrap();
+        let listed_window =
+            || List::read(&Container::at(&path).unwrap()).unwrap().and_then(|list| list.window_ns);
+        let list = List { window_ns: Some(7), ..writer.list.clone() };
+        writer.commit(&list).unwrap();
+        assert_eq!(listed_window(), Some(7));
+        // Opened as a path only, its names cannot be made durable.
+        writer.folder = Arc::new(Folder::open(&path).unwrap());
+        assert!(writer.commit(&list).is_err());
+        assert_eq!(listed_window(), None);
+    }
 }
