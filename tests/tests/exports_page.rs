@@ -147,6 +147,44 @@ fn memory_over_time_is_drawn_as_curves() {
     }
 }
 
+#[test]
+fn keys_open_tabs_and_zoom_without_losing_the_focus() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "
+        const press = (key, more) => {
+            document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, ...more }));
+            return [state.tab, location.hash, document.activeElement.id];
+        };
+        const found = {};
+        byId('tab-down').click();
+        byId('tab-down').focus();
+        found.right = press('ArrowRight');
+        found.left = press('ArrowLeft');
+        found.held = press('ArrowRight', { altKey: true });
+        found.stops = [...document.querySelectorAll('[role=tab]')].filter((tab) => tab.tabIndex === 0).length;
+        const [, box] = document.querySelectorAll('.box');
+        box.focus();
+        box.click();
+        found.zoomed = document.activeElement.className.includes('zoomed');
+        const folds = state.folds;
+        press('z', { ctrlKey: true });
+        found.kept = state.folds === folds;
+        press('z');
+        found.changed = state.folds !== folds;
+        found.again = document.activeElement.className.includes('zoomed');
+        return found;";
+    let said = browser::run(browser, &page(INPUTS[1], folder.path()), script, &WINDOWS[0]);
+    assert_eq!(said["right"], json!(["up", "#up", "tab-up"]), "{said}");
+    for each in ["left", "held"] {
+        assert_eq!(said[each], json!(["down", "#down", "tab-down"]), "{said}");
+    }
+    assert_eq!(said["stops"], json!(1));
+    for each in ["zoomed", "kept", "changed", "again"] {
+        assert_eq!(said[each], json!(true), "{each}: {said}");
+    }
+}
+
 /// What a script sees of the page before and after printing.
 const PRINTED: &str = "
     dispatchEvent(new Event('beforeprint'));

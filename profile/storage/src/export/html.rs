@@ -361,7 +361,40 @@ fn least_share(outline: &Outline<'_>, inclusive: &[Vec<u64>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::trace::EventClass;
+
     use super::*;
+
+    #[test]
+    fn events_are_drawn_in_the_colours_of_their_legend() {
+        let [_, picture, _, _, timeline] = EVENT_SCRIPTS;
+        let (_, drawn) = picture.split_once("const names = [").unwrap();
+        let (drawn, _) = drawn.split_once(']').unwrap();
+        let drawn: Vec<&str> = drawn.split(", ").map(|name| name.trim_matches('"')).collect();
+        let (_, legend) = timeline.split_once("const KINDS = [").unwrap();
+        let (legend, _) = legend.split_once("];").unwrap();
+        let legend: Vec<&str> = legend.split('[').skip(1).filter_map(|kind| kind.split('"').nth(1)).collect();
+        assert_eq!(drawn, legend);
+        // Steps have one besides their class.
+        assert_eq!(drawn.len(), EventClass::ALL.len() + 1);
+    }
+
+    #[test]
+    fn large_numbers_are_no_powers_of_ten() {
+        let (_, amount) = SCRIPT.split_once("function amount(").unwrap();
+        let (amount, _) = amount.split_once("\n}").unwrap();
+        assert!(amount.contains("scaled < 999.5 ? scaled.toPrecision(3)"), "{amount}");
+    }
+
+    #[test]
+    fn lists_are_readable_and_wide_tables_can_be_scrolled() {
+        for rule in [
+            "select option { background: var(--ground); color: var(--ink); }",
+            "#view:has(> table) { overflow-x: auto; }",
+        ] {
+            assert!(STYLE.contains(rule), "no {rule}");
+        }
+    }
 
     #[test]
     fn every_kind_of_frame_has_colour_and_legend() {
@@ -372,6 +405,35 @@ mod tests {
             let colour = format!(" --{kind}: #{r:02x}{g:02x}{b:02x};");
             assert!(STYLE.contains(&colour), "the page has not the colour{colour}");
             assert!(legend.contains(&format!("\"{kind}\"")), "no word for {kind}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_frame_is_visible_on_white() {
+        for kind in FrameKind::ALL.map(kind_name) {
+            // The first colour is that of light windows and of paper.
+            let (_, colour) = STYLE.split_once(&format!(" --{kind}: #")).unwrap();
+            let channels = [0, 2, 4].map(|at| u8::from_str_radix(&colour[at..at + 2], 16).unwrap());
+            assert!(channels.iter().min() <= Some(&0xd8), "{kind} is {channels:?}");
+        }
+    }
+
+    #[test]
+    fn scripts_pass_no_list_as_arguments() {
+        // A browser bounds the number of arguments, and a node may have more children.
+        for script in [SCRIPT, FOLD_SCRIPT].into_iter().chain(EVENT_SCRIPTS) {
+            assert!(!script.contains("push(..."), "{script}");
+        }
+    }
+
+    #[test]
+    fn tabs_have_an_address_and_keys() {
+        assert!(SCRIPT.contains("history.replaceState(null, \"\", \"#\" + tab)"));
+        assert!(SCRIPT.contains("setAttribute(\"aria-controls\", \"view\")") && PAGE.contains("id=\"view\""));
+        let (_, keys) = SCRIPT.split_once("const TAB_KEYS = {").unwrap();
+        let (keys, _) = keys.split_once("};").unwrap();
+        for key in ["ArrowLeft", "ArrowRight", "Home", "End"] {
+            assert!(keys.contains(&format!(" {key}: ")), "no {key}");
         }
     }
 

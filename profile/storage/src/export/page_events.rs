@@ -34,7 +34,7 @@ const NO_NAME: &str = "[name left out]";
 /// Larger numbers are not exact in a script, whose numbers are 64-bit floats; a difference of two needs one more bit.
 const EXACT: u64 = 1 << 52;
 
-/// Writes the events. Events after the first [`EVENTS_MAX`] are counted but omitted.
+/// Writes the events. Events after the first [`EVENTS_MAX`] by begin are counted but omitted.
 ///
 /// # Errors
 /// Writing to `out` failed.
@@ -120,7 +120,7 @@ fn highest_of_parts(
 struct EventSelection {
     /// Events of the trace.
     total: usize,
-    /// Events that begin at or after this time are omitted.
+    /// Events that begin after this time are omitted. Of those that begin at it, the first lanes' have room.
     until: Option<Nanos>,
     /// Number on the page, by the lane's rank and event.
     numbers: FxHashMap<(u32, Event), u32>,
@@ -132,16 +132,31 @@ impl EventSelection {
         let mut begins: Vec<Nanos> = all().map(|(_, event)| event.begin).collect();
         let total = begins.len();
         let until = (total > most).then(|| *begins.select_nth_unstable(most).1);
+        let earlier = begins.iter().filter(|begin| until.is_none_or(|until| **begin < until)).count();
         drop(begins);
-        let is_there = |event: &LaneEvent<'_>| until.is_none_or(|until| event.begin < until);
+        let mut room = most.saturating_sub(earlier);
+        let mut is_there = |event: &LaneEvent<'_>| match until {
+            Some(until) if event.begin == until => {
+                let fits = room > 0;
+                room = room.saturating_sub(1);
+                fits
+            }
+            Some(until) => event.begin < until,
+            None => true,
+        };
         let there = all().filter(|(_, event)| is_there(event));
         let numbered = (0u32..).zip(there.map(|(lane, event)| (lanes.rank_and_device(lane).0, event.event)));
         let numbers = numbered.map(|(number, key)| (key, number)).collect();
         EventSelection { total, until, numbers }
     }
 
-    fn has(&self, event: &LaneEvent<'_>) -> bool {
-        self.until.is_none_or(|until| event.begin < until)
+    /// Whether an event of a lane of this rank is on the page.
+    fn has(&self, rank: u32, event: &LaneEvent<'_>) -> bool {
+        match self.until {
+            Some(until) if event.begin == until => self.numbers.contains_key(&(rank, event.event)),
+            Some(until) => event.begin < until,
+            None => true,
+        }
     }
 }
 
@@ -162,7 +177,7 @@ impl Columns {
     fn add(&mut self, lane: &EventLane, lanes: &EventLanes, chosen: &EventSelection) -> usize {
         let rank = lanes.rank_and_device(lane).0;
         let (mut begin, mut cause, mut correlation, mut count) = (0, 0, 0, 0);
-        for event in lanes.events(lane).filter(|event| chosen.has(event)) {
+        for event in lanes.events(lane).filter(|event| chosen.has(rank, event)) {
             // A lane is sorted by begin.
             varint(&mut self.begins, event.begin.0.saturating_sub(begin));
             begin = event.begin.0;
@@ -289,6 +304,18 @@ mod tests {
         assert_eq!(document["until"], json!(3_000));
         assert_eq!(document["lanes"][0]["count"], json!(0));
         assert_eq!(values, [0, 1_000, 100_000, 1_000, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn of_events_that_begin_together_as_many_stay_as_fit() {
+        let input = "kernel 0/7 3..5 a\nkernel 0/8 3..6 b\nkernel 0/9 3..7 c\nkernel 0/7 8..9 d";
+        let (document, values) = packed(input, 2);
+        assert_eq!((&document["total"], &document["shown"]), (&json!(4), &json!(2)));
+        let counts = document["lanes"].as_array().unwrap().iter().map(|lane| lane["count"].as_u64().unwrap());
+        let counts: Vec<u64> = counts.collect();
+        assert_eq!((counts.len(), counts.iter().sum::<u64>()), (3, 2));
+        // Six columns of two events each.
+        assert_eq!(values.len(), 12);
     }
 
     #[test]

@@ -67,7 +67,7 @@ const Fold = (() => {
         const pattern = may && name(first).search(NUMBER) >= 0 ? kind(first) + " " + name(first).replace(NUMBER, "#") : null;
         const there = pattern === null ? undefined : places.get(pattern);
         if (there) {
-          there.nodes.push(...of.nodes);
+          for (const node of of.nodes) there.nodes.push(node);
           there.joined = true;
         } else {
           const made = { nodes: [...of.nodes], joined: false };
@@ -147,7 +147,8 @@ const Fold = (() => {
         const each = new Map();
         for (const node of of.nodes) each.set(name(node), (each.get(name(node)) || 0) + node.all);
         made.name = nameOf(of);
-        made.each = [Math.min(...each.values()), Math.max(...each.values())];
+        // Not as arguments of one call, whose number is limited.
+        made.each = [Math.min, Math.max].map((most) => [...each.values()].reduce((a, b) => most(a, b)));
       }
       for (const { of: { nodes }, below } of links) for (const node of nodes.concat(below.left)) boxOf.set(node, made);
       return [made, links.flatMap((link) => link.below.boxes)];

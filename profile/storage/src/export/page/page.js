@@ -26,7 +26,7 @@ function make(tag, text, className) {
   return element;
 }
 
-// Formats a number for people: three significant figures.
+// Formats a number for people: three significant figures, or all before the point.
 function amount(value, unit) {
   const scales = {
     ns: [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]],
@@ -34,7 +34,9 @@ function amount(value, unit) {
     count: [[1, ""]],
   }[unit];
   const [size, name] = scales.find(([size]) => value >= size) || scales[scales.length - 1];
-  const shown = size === 1 ? value.toLocaleString("en") : (value / size).toPrecision(3);
+  const scaled = value / size;
+  // Four digits and more would become a power of ten: 1.02e+3.
+  const shown = size === 1 ? value.toLocaleString("en") : scaled < 999.5 ? scaled.toPrecision(3) : Math.round(scaled).toLocaleString("en");
   return (shown + " " + name).trim();
 }
 
@@ -173,7 +175,7 @@ function matchedValue(root) {
   while (open.length) {
     const at = open.pop();
     if (at !== root && matches(at)) sum += at.all;
-    else open.push(...at.children);
+    else for (const child of at.children) open.push(child);
   }
   return sum;
 }
@@ -231,6 +233,12 @@ function zoomTo(tab, root, of) {
   draw();
 }
 
+// Moves the focus to the box that fills the width, since drawing has replaced the box that had it.
+function focusZoomed(within) {
+  const zoomed = within.querySelector(".box.zoomed");
+  if (zoomed) zoomed.focus({ preventScroll: true });
+}
+
 function flame(tab) {
   const view = byId("view");
   const { root, boxOf } = boxes(tab);
@@ -248,6 +256,7 @@ function flame(tab) {
     box.style.background = "var(--" + kindOf(of) + ")";
     if (isBackward(of.frame)) box.style.backgroundImage = "var(--hatch)";
     if (state.search !== null) box.classList.add(!of.name && matches(of) ? "found" : "dim");
+    if (of === zoom) box.classList.add("zoomed");
     box.title = describe(of);
     box.onmouseenter = box.onfocus = () => { byId("path").textContent = describe(of); };
     box.onclick = () => zoomTo(tab, root, of);
@@ -315,14 +324,15 @@ function table() {
   }
   const view = byId("view");
   view.replaceChildren(out);
-  if (rows.length > 1000) view.append(make("p", (rows.length - 1000) + " more functions are not listed; search finds them.", "empty"));
+  if (rows.length > 1000) view.append(make("p", (rows.length - 1000).toLocaleString("en") + " more functions are not listed; search finds them.", "empty"));
   if (rows.length === 0) view.replaceChildren(make("p", "No function matches.", "empty"));
 }
 
 function losses() {
   const view = byId("view");
-  const lost = data.received ? data.lost + " of " + data.received + " records lost (" + share(data.lost, data.received) + ")" : "No records were counted.";
-  view.replaceChildren(make("p", lost));
+  const [lost, received] = [data.lost, data.received].map((count) => count.toLocaleString("en"));
+  const words = lost + " of " + received + " records lost (" + share(data.lost, data.received) + ")";
+  view.replaceChildren(make("p", data.received ? words : "No records were counted."));
   if (data.losses.length === 0) return;
   const out = make("table");
   const head = make("tr");
@@ -400,7 +410,7 @@ function furtherTable(tab) {
   }
   const view = byId("view");
   view.replaceChildren(out);
-  if (tab.left_out > 0) view.append(make("p", tab.left_out + " more are not listed; a report with more rows has them.", "empty"));
+  if (tab.left_out > 0) view.append(make("p", tab.left_out.toLocaleString("en") + " more are not listed; a report with more rows has them.", "empty"));
   if (rows.length === 0) view.append(make("p", "Nothing matches.", "empty"));
 }
 
@@ -426,10 +436,46 @@ function furtherTab(tab) {
   else furtherTable(tab);
 }
 
+// The place of the tab that a key of the list of tabs opens.
+const TAB_KEYS = {
+  ArrowLeft: (at) => (at + TABS.length - 1) % TABS.length,
+  ArrowRight: (at) => (at + 1) % TABS.length,
+  Home: () => 0,
+  End: () => TABS.length - 1,
+};
+
+// Opens a tab, whose name becomes part of the page's address.
+function openTab(tab) {
+  state.tab = tab;
+  try {
+    history.replaceState(null, "", "#" + tab);
+  } catch (error) {
+    // A page within another page may have no address of its own.
+  }
+  draw();
+}
+
+const withModifier = (event) => event.ctrlKey || event.metaKey || event.altKey;
+
+function tabKey(event) {
+  if (withModifier(event) || !(event.key in TAB_KEYS)) return;
+  event.preventDefault();
+  const [tab] = TABS[TAB_KEYS[event.key](TABS.findIndex(([each]) => each === state.tab))];
+  openTab(tab);
+  byId("tab-" + tab).focus();
+}
+
 function draw() {
-  for (const [tab] of TABS) byId("tab-" + tab).setAttribute("aria-selected", String(tab === state.tab));
+  const isFlame = ["down", "up"].includes(state.tab);
+  const hadFocus = isFlame && document.activeElement && document.activeElement.classList.contains("box");
+  for (const [tab] of TABS) {
+    const button = byId("tab-" + tab);
+    button.setAttribute("aria-selected", String(tab === state.tab));
+    // One key leads past the list of tabs; arrows lead through it.
+    button.tabIndex = tab === state.tab ? 0 : -1;
+  }
   byId("reset").hidden = !state.zoom[state.tab] && !state.opened;
-  byId("folding").hidden = !["down", "up"].includes(state.tab);
+  byId("folding").hidden = !isFlame;
   byId("folds").checked = state.folds;
   byId("path").textContent = "";
   byId("matched").textContent = "";
@@ -441,8 +487,9 @@ function draw() {
   if (state.tab === "table") table();
   else if (state.tab === "losses") losses();
   else if (state.tab === "timeline") Timeline.show(byId("view"), state.search);
-  else if (state.tab === "down" || state.tab === "up") flame(state.tab);
+  else if (isFlame) flame(state.tab);
   else furtherTab(data.tabs.find((tab) => tab.id === state.tab));
+  if (hadFocus) focusZoomed(byId("view"));
 }
 
 function search() {
@@ -475,9 +522,15 @@ function start() {
     button.type = "button";
     button.id = "tab-" + tab;
     button.setAttribute("role", "tab");
-    button.onclick = () => { state.tab = tab; draw(); };
+    button.setAttribute("aria-controls", "view");
+    button.onclick = (event) => {
+      openTab(tab);
+      // After a click, keys are those of the timeline, not those of the list of tabs. Keys click without detail.
+      if (tab === "timeline" && event.detail > 0) byId("view").querySelector("canvas").focus({ preventScroll: true });
+    };
     byId("tabs").append(button);
   }
+  byId("tabs").onkeydown = tabKey;
   data.metrics.forEach((each, place) => {
     const option = make("option", each.name + " (" + amount(each.total, each.unit) + ")");
     option.value = String(place);
@@ -490,7 +543,12 @@ function start() {
     draw();
   };
   byId("search").oninput = search;
-  byId("reset").onclick = () => { state.zoom[state.tab] = state.opened = null; draw(); };
+  byId("reset").onclick = () => {
+    state.zoom[state.tab] = state.opened = null;
+    draw();
+    // The button is hidden now.
+    focusZoomed(byId("view"));
+  };
   byId("folds").onchange = () => setFolds(byId("folds").checked);
   const kinds = new Set(data.frames.map((frame) => frame[1]));
   for (const [shown, word] of LEGEND) {
@@ -502,10 +560,11 @@ function start() {
     byId("legend").append(item);
   }
   addEventListener("keydown", (event) => {
-    if (event.key === "/" && document.activeElement !== byId("search")) {
+    const letter = withModifier(event) ? "" : event.key;
+    if (letter === "/" && document.activeElement !== byId("search")) {
       event.preventDefault();
       byId("search").focus();
-    } else if (event.key === "z" && !event.target.closest("input, select, .timeline") && ["down", "up"].includes(state.tab)) {
+    } else if (letter === "z" && !event.target.closest("input, select, .timeline") && ["down", "up"].includes(state.tab)) {
       setFolds(!state.folds);
     } else if (event.key === "Escape") {
       byId("search").value = "";

@@ -17,7 +17,7 @@ const Picture = (() => {
   function colours() {
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue("--" + name).trim();
-    const names = ["gpu_kernel", "communication", "memory", "gpu_api", "operator", "python", "range", "unresolved", "range"];
+    const names = ["gpu_kernel", "communication", "memory", "gpu_api", "operator", "python", "range", "unresolved", "thread", "range"];
     const ground = parts(of("ground"));
     const shades = names.concat("mark").map((name) => {
       const colour = parts(of(name));

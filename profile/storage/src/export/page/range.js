@@ -142,7 +142,8 @@ const Ranges = (() => {
         box.textContent = (of.kind > 1 ? of.name : Events.shortKernel(of.name)).slice(0, 300);
         box.style.background = "var(--" + Timeline.KINDS[of.kind][0] + ")";
         box.title = describe(of);
-        box.onclick = () => draw(of);
+        if (of === zoom) box.classList.add("zoomed");
+        box.onclick = () => { draw(of); focusZoomed(frame); };
       });
     };
     return { frame, draw: () => draw(root) };

@@ -444,6 +444,8 @@ const Timeline = (() => {
     if (state.tab !== "timeline" || !model || event.ctrlKey || event.metaKey || event.altKey) return;
     const within = event.target.tagName;
     if (["INPUT", "SELECT", "TEXTAREA"].includes(within)) return;
+    // The list of tabs has these keys while it has the focus.
+    if (event.key in TAB_KEYS && byId("tabs").contains(document.activeElement)) return;
     if (within === "BUTTON" && (event.key === "Enter" || event.key === " ")) return;
     const action = KEY[event.key];
     if (!action || (action === "drop" && !drops())) return;
