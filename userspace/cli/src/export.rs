@@ -7,7 +7,7 @@ use std::path::Path;
 
 use deepctx_analysis::over_time::JobClocks;
 use deepctx_profile::view::Selection;
-use deepctx_storage::export::{Events, Format, Source, html};
+use deepctx_storage::export::{Events, Format, Source, html, shortened_work};
 
 use super::failure::{Completion, Failure};
 use super::options::ExportArgs;
@@ -50,6 +50,10 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let events = events.map(|(job, clocks)| Events::of(job, |rank| clocks.offset_ns(rank)));
     for (count, key, sentence) in events.iter().flat_map(Events::left_out) {
         super::note(format_args!("{}: {count} {key}: {sentence}", arguments.profile.display()));
+    }
+    let draws_sums = arguments.format.has_events() && events.is_none();
+    if let Some((count, reason)) = draws_sums.then(|| shortened_work(&profile)).flatten() {
+        super::note(format_args!("{}: {count} {}: {reason}", arguments.profile.display(), reason.key));
     }
     if let Some(said) = job.as_ref().zip(clocks.as_ref()).and_then(|(job, of)| lanes::unaligned(job, of)) {
         super::note(format_args!("{}: {said}", arguments.profile.display()));

@@ -11,7 +11,7 @@
 //! device work stand for single launches, which a sum is not.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ use super::counters::{Counter, counters};
 use super::devices::{Devices, Launch, Line, category};
 use super::json_text::{field, list, value};
 use super::outline::{Lane, Layout, Outline};
-use super::{Source, kind_name};
+use super::{Source, kind_name, shortened_note};
 use deepctx_profile::device::activity::ActivityKind;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::frame::FrameKind;
@@ -40,31 +40,37 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b",\n")?;
     field(out, "traceName", &deepctx_profile::frame::clean(&meta.target))?;
     out.write_all(b",\n")?;
-    let about = json!({
+    let mut about = json!({
         "host": meta.host, "version": meta.version, "frequency_hz": meta.frequency_hz,
         "metric": source.selection.metric.name(), "view": source.selection.view.name(),
         "layout": "sums by calling context, side by side; one nanosecond is one unit of the metric",
     });
+    if let Some(note) = shortened_note(source.profile) {
+        about["note"] = note.into();
+    }
     field(out, "deepctx", &about)?;
     out.write_all(b",\n\"traceEvents\":")?;
-    let lanes = outline.lanes.iter().flat_map(names);
     let boxes = outline.order.iter().map(|(node, _)| *node);
     let boxes = boxes.filter(|node| layout.lengths[node.index()] > 0);
     let counters = counters(source);
+    let is_loose =
+        layout.lengths[NodeId::ROOT.index()] > 0 || counters.iter().any(|counter| counter.pid == 0);
+    let lanes = is_loose.then(no_process).into_iter().chain(outline.lanes.iter().flat_map(names));
     let counters = counters.iter().flat_map(|counter| counter.steps.iter().map(move |step| (counter, *step)));
     let counters = counters.map(|(counter, step)| Event::Step(counter, step));
     let devices = Devices::of(source.profile);
-    let lines = device_names(&devices).into_iter().map(Event::Name);
+    let rows = row_numbers(&devices);
+    let lines = device_names(&devices, &rows).into_iter().map(Event::Name);
     let work = (0..devices.events.len()).map(Event::Work).chain(devices.launches.iter().map(Event::Launch));
     let events = lanes.map(Event::Name).chain(boxes.map(Event::Box)).chain(counters).chain(lines).chain(work);
     list(out, events, |out, event| match event {
         Event::Name(name) => value(out, &name),
-        Event::Work(number) => device_work(&devices, number, out),
+        Event::Work(number) => device_work(&devices, &rows, number, out),
         Event::Launch(launch) => device_launch(&devices, launch, out),
         Event::Step(Counter { pid, name, .. }, (at, of)) => {
             out.write_all(b"{\"ph\":\"C\",")?;
             field(out, "name", name)?;
-            write!(out, ",\"pid\":{pid},\"tid\":{pid},\"ts\":{},", Micros(at))?;
+            write!(out, ",\"pid\":{},\"tid\":{pid},\"ts\":{},", process_number(*pid), Micros(at))?;
             field(out, "args", &json!({ "value": of }))?;
             out.write_all(b"}")
         }
@@ -82,9 +88,22 @@ enum Event<'a> {
     Box(NodeId),
 }
 
+/// Number of what is of no process, such as the machine: no system has such a process, and 0 is the first device.
+const NO_PROCESS: u32 = 1 << 23;
+
+fn process_number(pid: u32) -> u32 {
+    if pid == 0 { NO_PROCESS } else { pid }
+}
+
+/// The name of [`NO_PROCESS`].
+fn no_process() -> Value {
+    json!({ "ph": "M", "name": "process_name", "pid": NO_PROCESS, "tid": 0, "ts": 0, "args": { "name": "of no process" } })
+}
+
 /// Names of processes and threads.
 fn names(lane: &Lane) -> Vec<Value> {
-    let name = |what: &str, name: &str| json!({ "ph": "M", "name": what, "pid": lane.pid(), "tid": lane.tid(), "ts": 0, "args": { "name": name } });
+    let pid = process_number(lane.pid());
+    let name = |what: &str, name: &str| json!({ "ph": "M", "name": what, "pid": pid, "tid": lane.tid(), "ts": 0, "args": { "name": name } });
     let process = lane.process.iter().map(|(comm, _)| name("process_name", comm));
     let thread = (lane.process.is_some()).then(|| name("thread_name", lane.thread_name()));
     process.chain(thread).collect()
@@ -127,7 +146,7 @@ fn slice(
         field(out, key, text)?;
         out.write_all(b",")?;
     }
-    write!(out, "\"pid\":{},\"tid\":{},", lane.pid(), lane.tid())?;
+    write!(out, "\"pid\":{},\"tid\":{},", process_number(lane.pid()), lane.tid())?;
     let (start, length) = (layout.starts[node.index()], layout.lengths[node.index()]);
     write!(out, "\"ts\":{},\"dur\":{},", Micros(start), Micros(length))?;
     field(out, "args", &arguments)?;
@@ -137,24 +156,38 @@ fn slice(
 /// Numbers of the launch rows, beside their threads: above all thread ids.
 const LAUNCHES: u32 = 1 << 24;
 
-/// The row of a stream: as in PyTorch's traces its process is the device and its thread the stream, if that identifies
-/// it.
-fn line_number(line: Line) -> u64 {
-    u64::from(line.stream) | u64::from(line.nth) << 32
+/// Numbers of the rows that cannot have that of their stream: above those of streams, and within the 32 bits that
+/// Perfetto reads.
+const FURTHER_ROWS: u64 = 1 << 30;
+
+/// The numbers of the rows of streams. As in PyTorch's traces the process of a row is the device and its thread the
+/// stream, if that identifies it: several processes may have the same stream of a device, and work of one may overlap.
+fn row_numbers(devices: &Devices) -> BTreeMap<Line, u64> {
+    let mut taken = BTreeSet::new();
+    let numbered = (0u64..).zip(devices.lines()).map(|(place, line)| {
+        let is_own = u64::from(line.stream) < FURTHER_ROWS && taken.insert((line.card, line.stream));
+        (line, if is_own { u64::from(line.stream) } else { FURTHER_ROWS | place })
+    });
+    numbered.collect()
 }
 
 /// Names of devices, streams and rows of launches.
-fn device_names(devices: &Devices) -> Vec<Value> {
+fn device_names(devices: &Devices, rows: &BTreeMap<Line, u64>) -> Vec<Value> {
     let name = |what: &str, (pid, tid): (u32, u64), args: Value| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args });
     let mut names = Vec::new();
     let mut known = None;
-    for line in devices.lines() {
-        let at = (line.device, line_number(line));
-        if known.replace(line.device) != Some(line.device) {
-            names.push(name("process_name", at, json!({ "name": format!("GPU {}", line.device) })));
-            names.push(name("process_labels", at, json!({ "labels": devices.name(line.device) })));
+    let has_several = rows.keys().map(|line| line.pid).collect::<BTreeSet<_>>().len() > 1;
+    for (line, number) in rows {
+        let at = (line.card, *number);
+        if known.replace(line.card) != Some(line.card) {
+            let label = devices.name(*line);
+            // Several devices of one number are kept apart.
+            let short = if line.card == line.device { format!("GPU {}", line.device) } else { label.clone() };
+            names.push(name("process_name", at, json!({ "name": short })));
+            names.push(name("process_labels", at, json!({ "labels": label })));
         }
-        names.push(name("thread_name", at, json!({ "name": format!("stream {}", line.stream) })));
+        let of = if has_several { format!(" of process {}", line.pid) } else { String::new() };
+        names.push(name("thread_name", at, json!({ "name": format!("stream {}{of}", line.stream) })));
     }
     let mut threads = BTreeMap::new();
     for launch in &devices.launches {
@@ -170,7 +203,12 @@ fn device_names(devices: &Devices) -> Vec<Value> {
 }
 
 /// An activity, with the end of the arrow from its launch.
-fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Result<()> {
+fn device_work(
+    devices: &Devices,
+    rows: &BTreeMap<Line, u64>,
+    number: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let event = &devices.events[number];
     let (line, activity, place) = (event.line, &event.activity, devices.place(&event.activity));
     let mut arguments = Map::new();
@@ -199,7 +237,8 @@ fn device_work(devices: &Devices, number: usize, out: &mut dyn Write) -> io::Res
             put("est. achieved occupancy %", share.round().into());
         }
     }
-    let (pid, tid) = (line.device, line_number(line));
+    // Every row of `devices` has a number.
+    let (pid, tid) = (line.card, rows[&line]);
     let (start, length) = (activity.start.0, activity.end.0.saturating_sub(activity.start.0));
     write!(out, "{{\"ph\":\"X\",\"cat\":\"{}\",", category(activity.kind))?;
     field(out, "name", &as_in_pytorch(activity.kind, &place.name))?;

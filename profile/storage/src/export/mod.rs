@@ -36,12 +36,38 @@ use std::str::FromStr;
 
 #[cfg(feature = "parquet")]
 use crate::store;
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::Selection;
 
 pub use trace_events::Events;
+
+reasons! {
+    class Gap, page "formats.md";
+    const VALUE_TOO_LARGE = "value-too-large",
+        "values are larger than the largest number of the format, which stands in their place";
+    const WORK_SHORTENED = "work-shortened",
+        "work of devices begins later than it did: more of it overlaps on its stream than there are rows for";
+}
+
+/// Work of devices that the formats with a time axis draw shortened, beside a profile's sums: how much, and why.
+pub fn shortened_work(profile: &Profile) -> Option<(u64, &'static Reason)> {
+    let count = devices::shortened(profile);
+    (count > 0).then_some((count, WORK_SHORTENED))
+}
+
+/// [`shortened_work`] in words.
+fn shortened_note(profile: &Profile) -> Option<String> {
+    shortened_work(profile).map(|(count, reason)| format!("{count} {}: {reason}", reason.key))
+}
+
+/// How many values do not fit into 64 bits with a sign.
+fn too_large(values: impl Iterator<Item = u64>) -> u64 {
+    values.filter(|value| i64::try_from(*value).is_err()).count() as u64
+}
 
 /// Input of an export.
 #[derive(Clone, Copy, Debug)]

@@ -12,9 +12,9 @@ use std::io::{self, Write};
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::Source;
 use super::outline::{Lane, Outline};
 use super::source_location::SourceLocation;
+use super::{Source, VALUE_TOO_LARGE, kind_name, too_large};
 use crate::proto::otlp::{
     AnyValue, Function, InstrumentationScope, KeyValue, KeyValueAndUnit, Line, Link, Location, Mapping,
     Profile, ProfilesData, ProfilesDictionary, Resource, ResourceProfiles, Sample, ScopeProfiles, Stack,
@@ -36,9 +36,11 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the profile has too many contexts for OTLP"));
     }
     let mut tables = Tables::new(source, &outline);
-    let mut by_process: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
+    // By name as well: a process may change it, and all processes without their own context have one number.
+    let mut by_process: BTreeMap<(u32, &str), Vec<NodeId>> = BTreeMap::new();
     for &(node, _) in outline.order.iter().filter(|(node, _)| outline.has_values(*node)) {
-        by_process.entry(outline.lanes[outline.lane(node)].pid()).or_default().push(node);
+        let lane = &outline.lanes[outline.lane(node)];
+        by_process.entry((lane.pid(), lane.process_name())).or_default().push(node);
     }
     let resource_profiles =
         by_process.values().map(|nodes| resource(source, &outline, &mut tables, nodes)).collect();
@@ -54,14 +56,7 @@ fn resource(
     nodes: &[NodeId],
 ) -> ResourceProfiles {
     let meta = &source.profile.meta;
-    let mut attributes =
-        vec![attribute("host.name", AnyValue::text(&deepctx_profile::frame::clean(&meta.host)))];
-    // All nodes of the list are of the same process.
-    let lane = nodes.first().map(|&node| &outline.lanes[outline.lane(node)]);
-    if let Some((name, pid)) = lane.and_then(|lane| lane.process.as_ref()) {
-        attributes.push(attribute("process.pid", AnyValue::number(i64::from(*pid))));
-        attributes.push(attribute("process.executable.name", AnyValue::text(name)));
-    }
+    let attributes = attributes(source, outline, nodes);
     let samples: Vec<(NodeId, i32, Vec<i32>)> =
         nodes.iter().map(|&node| (node, tables.stack(outline, node), tables.thread(outline, node))).collect();
     let profiles = outline.metrics.iter().filter_map(|&metric| {
@@ -97,6 +92,29 @@ fn resource(
         resource: Some(Resource { attributes }),
         scope_profiles: vec![ScopeProfiles { scope: Some(scope), profiles }],
     }
+}
+
+/// Facts about a process, of which all `nodes` are.
+fn attributes(source: &Source<'_>, outline: &Outline<'_>, nodes: &[NodeId]) -> Vec<KeyValue> {
+    let mut attributes = Vec::new();
+    let host = deepctx_profile::frame::clean(&source.profile.meta.host);
+    if !host.is_empty() {
+        attributes.push(attribute("host.name", AnyValue::text(&host)));
+    }
+    let lane = nodes.first().map(|&node| &outline.lanes[outline.lane(node)]);
+    if let Some((name, pid)) = lane.and_then(|lane| lane.process.as_ref()) {
+        if *pid != Frame::OTHERS {
+            attributes.push(attribute("process.pid", AnyValue::number(i64::from(*pid))));
+        }
+        attributes.push(attribute("process.executable.name", AnyValue::text(name)));
+    }
+    let own = |&node: &NodeId| outline.metrics.iter().map(move |&metric| outline.own(node, metric));
+    let capped = too_large(nodes.iter().flat_map(own));
+    if capped > 0 {
+        let key = format!("deepctx.{}", VALUE_TOO_LARGE.key);
+        attributes.push(attribute(&key, AnyValue::number(signed(capped))));
+    }
+    attributes
 }
 
 fn attribute(key: &str, value: Option<AnyValue>) -> KeyValue {
@@ -182,7 +200,11 @@ impl Tables {
             FrameKind::Python => Some("cpython"),
             FrameKind::Native => Some("native"),
             FrameKind::Kernel => Some("kernel"),
-            _ => None,
+            // The convention has no names for these, and permits others.
+            own @ (FrameKind::Operator | FrameKind::Layer | FrameKind::GpuApi | FrameKind::GpuKernel) => {
+                Some(kind_name(own))
+            }
+            FrameKind::Root | FrameKind::Process | FrameKind::Thread | FrameKind::Unresolved => None,
         };
         let mapping_index =
             if module == StrId::EMPTY { 0 } else { self.mapping(source, module, &clean(module)) };
@@ -227,10 +249,12 @@ impl Tables {
         let Lane { thread: Some((name, tid)), .. } = &outline.lanes[outline.lane(node)] else {
             return Vec::new();
         };
-        vec![
-            self.attribute("thread.id", AnyValue::number(i64::from(*tid))),
-            self.attribute("thread.name", AnyValue::text(name)),
-        ]
+        let mut attributes = Vec::new();
+        if *tid != Frame::OTHERS {
+            attributes.push(self.attribute("thread.id", AnyValue::number(i64::from(*tid))));
+        }
+        attributes.push(self.attribute("thread.name", AnyValue::text(name)));
+        attributes
     }
 }
 

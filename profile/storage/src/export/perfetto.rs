@@ -13,7 +13,7 @@ use super::counters::counters;
 use super::devices::{Devices, Event, Launch, LaunchSite, Line};
 use super::outline::{Lane, Layout, Outline};
 use super::packets::Packets;
-use super::{Source, kind_name};
+use super::{Source, kind_name, shortened_note};
 use crate::proto::perfetto::{
     COUNTER, CounterDescriptor, DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData,
     NEEDS_INCREMENTAL_STATE, Name, ProcessDescriptor, SLICE_BEGIN, SLICE_END, SLICE_INSTANT,
@@ -102,10 +102,13 @@ impl Writer<'_, '_> {
             }
             if place == 0 {
                 let meta = &self.source.profile.meta;
-                let about = format!(
+                let mut about = format!(
                     "{} on {}: {} by calling context, side by side",
                     meta.target, meta.host, self.source.selection.metric
                 );
+                if let Some(note) = shortened_note(self.source.profile) {
+                    about = format!("{about}. {note}");
+                }
                 track.description = Some(deepctx_profile::frame::clean(&about));
             }
             self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
@@ -184,10 +187,10 @@ impl Writer<'_, '_> {
         let mut device = None;
         for line in devices.lines() {
             let parent_uuid = match device {
-                Some((known, uuid)) if known == line.device => Some(uuid),
+                Some((known, uuid)) if known == line.card => Some(uuid),
                 _ => {
-                    let uuid = self.track(devices.name(line.device), None)?;
-                    device = Some((line.device, uuid));
+                    let uuid = self.track(devices.name(line), None)?;
+                    device = Some((line.card, uuid));
                     Some(uuid)
                 }
             };

@@ -13,13 +13,15 @@ use flate2::write::GzEncoder;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::Source;
 use super::outline::{Lane, Outline};
 use super::source_location::SourceLocation;
+use super::{Source, VALUE_TOO_LARGE, too_large};
 use crate::proto::pprof::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
+use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::{Metric, Unit};
+use deepctx_profile::tree::NodeId;
 use deepctx_profile::view::losses;
 
 /// Messages encoded together.
@@ -157,11 +159,13 @@ impl<W: Write> Writer<'_, '_, W> {
         let id = self.mappings.len() as u64 + 1;
         self.mappings.insert(module, id);
         let path = self.outline.contexts.strings.get(module);
-        let known = self.source.profile.executables.iter().find(|executable| executable.path == path);
+        // One of several files at a path may have none.
+        let known = self.source.profile.executables.iter().filter(|executable| executable.path == path);
+        let build_id = known.map(|executable| executable.build_id.as_str()).find(|id| !id.is_empty());
         part.mapping.push(Mapping {
             id,
             filename: self.texts.number(&deepctx_profile::frame::clean(path)),
-            build_id: self.texts.number(known.map_or("", |executable| &executable.build_id)),
+            build_id: self.texts.number(build_id.unwrap_or("")),
             has_functions: true,
             has_filenames: true,
             has_line_numbers: self.source.selection.lines,
@@ -181,6 +185,12 @@ impl<W: Write> Writer<'_, '_, W> {
             let what = if row.lost { "lost" } else { "gap" };
             say(format!("{} {} {} {what}: {}", row.stage, row.reason, row.count, row.sentence));
         }
+        let outline = self.outline;
+        let own = |&(node, _): &(NodeId, u32)| outline.metrics.iter().map(move |&m| outline.own(node, m));
+        let capped = too_large(outline.order.iter().flat_map(own));
+        if capped > 0 {
+            say(format!("{} {} {capped} gap: {VALUE_TOO_LARGE}", Stage::Store.name(), VALUE_TOO_LARGE.key));
+        }
         self.put(&part)
     }
 }
@@ -190,7 +200,9 @@ fn labels(texts: &mut Texts, lane: &Lane) -> Vec<Label> {
     for (name_key, id_key, who) in [("process", "pid", &lane.process), ("thread", "tid", &lane.thread)] {
         let Some((name, id)) = who else { continue };
         labels.push(Label { key: texts.number(name_key), str: texts.number(name), ..Label::default() });
-        labels.push(Label { key: texts.number(id_key), num: i64::from(*id), ..Label::default() });
+        if *id != Frame::OTHERS {
+            labels.push(Label { key: texts.number(id_key), num: i64::from(*id), ..Label::default() });
+        }
     }
     labels
 }

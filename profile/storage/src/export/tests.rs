@@ -491,8 +491,8 @@ fn chrome_traces_link_each_launch_to_its_device_work() {
         f ac2g 0/7 at 50.0+null id 2 null
         X fused 0/7 at 70.0+20.0 id null {External id:0,context:1,correlation:13,device:0,stream:7}
         f ac2g 0/7 at 70.0+null id 3 null
-        X fused 0/4294967303 at 80.0+15.0 id null {External id:0,context:1,correlation:13,device:0,stream:7}
-        f ac2g 0/4294967303 at 80.0+null id 4 null
+        X fused 0/1073741825 at 80.0+15.0 id null {External id:0,context:1,correlation:13,device:0,stream:7}
+        f ac2g 0/1073741825 at 80.0+null id 4 null
         X cudaLaunchKernel 1/16777217 at 10.0+0.001 id null {External id:0,correlation:11}
         s ac2g 1/16777217 at 10.0+null id 1 null
         X cudaMemcpyAsync 1/16777217 at 15.0+0.001 id null {External id:0,correlation:12}
@@ -500,6 +500,129 @@ fn chrome_traces_link_each_launch_to_its_device_work() {
         X cuGraphLaunch 1/16777218 at 16.0+0.001 id null {External id:0,correlation:13}
         s ac2g 1/16777218 at 16.0+null id 3 null
         s ac2g 1/16777218 at 16.0+null id 4 null"#]].assert_eq(&text.join("\n"));
+}
+
+/// The events of the Chrome trace of a profile.
+fn chrome_events(profile: &Profile) -> Vec<Value> {
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile, selection, elapsed: Nanos(0), folds: true };
+    json_of(&bytes(Format::Chrome, &source))["traceEvents"].as_array().unwrap().clone()
+}
+
+#[test]
+fn one_stream_of_two_processes_is_two_rows() {
+    let mut profile = with_devices();
+    let of_other: Vec<_> = profile.gpu.activities.iter().take(1).copied().collect();
+    for activity in of_other {
+        profile.gpu.activities.push(deepctx_profile::device::activity::Activity { pid: 2, ..activity });
+    }
+    let events = chrome_events(&profile);
+    let named = events.iter().filter(|event| event["name"] == "thread_name" && event["pid"] == 0);
+    let named: BTreeMap<u64, &str> =
+        named.map(|event| (uint(&event["tid"]), event["args"]["name"].as_str().unwrap())).collect();
+    let [own, further] = ["stream 7 of process 1", "stream 7 of process 2"];
+    assert_eq!(named, [(7, own), (1 << 30 | 1, own), (1 << 30 | 2, further)].into());
+    let work = events.iter().filter(|event| event["cat"] == "kernel" && event["name"] == "gemm");
+    assert_eq!(work.map(|event| uint(&event["tid"])).collect::<Vec<_>>(), [7, 1 << 30 | 2]);
+}
+
+#[test]
+fn what_is_of_no_process_is_not_on_a_device() {
+    let mut profile = with_devices();
+    grow(&mut profile, &[(vec![8], 3)], Metric::CpuTime);
+    let events = chrome_events(&profile);
+    let of_device = events.iter().filter(|event| event["pid"] == 0 && event["ph"] == "X");
+    assert_eq!(of_device.filter(|event| event["args"]["device"] != 0).count(), 0);
+    let name = events.iter().find(|event| event["pid"] == 1 << 23 && event["name"] == "process_name");
+    assert_eq!(name.unwrap()["args"]["name"], "of no process");
+}
+
+fn pprof_of(source: &Source<'_>) -> pprof_proto::Profile {
+    let mut raw = Vec::new();
+    GzDecoder::new(&*bytes(Format::Pprof, source)).read_to_end(&mut raw).unwrap();
+    pprof_proto::Profile::decode(&raw[..]).unwrap()
+}
+
+#[test]
+fn shortened_work_is_noted_in_both_traces() {
+    let mut profile = with_devices();
+    let first = profile.gpu.activities.iter().next().copied().unwrap();
+    (0..9).for_each(|_| profile.gpu.activities.push(first));
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0), folds: true };
+    let expect = "2 work-shortened: work of devices begins later than it did";
+    let chrome = json_of(&bytes(Format::Chrome, &source));
+    assert!(chrome["deepctx"]["note"].as_str().unwrap().starts_with(expect));
+    let perfetto = perfetto_proto::Trace::decode(&*bytes(Format::Perfetto, &source)).unwrap();
+    let tracks = perfetto.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    assert_eq!(tracks.filter(|of| of.description.as_ref().is_some_and(|of| of.contains(expect))).count(), 1);
+}
+
+#[test]
+fn values_that_formats_cannot_hold_are_capped_and_counted() {
+    let profile = profile("P a-1 / n f 18446744073709551615");
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0), folds: true };
+    let data = otlp_proto::ProfilesData::decode(&*bytes(Format::Otlp, &source)).unwrap();
+    let of = &data.resource_profiles[0];
+    assert_eq!(of.scope_profiles[0].profiles[0].samples[0].values, [i64::MAX]);
+    let attributes = &of.resource.as_ref().unwrap().attributes;
+    let counted = attributes.iter().find(|of| of.key == "deepctx.value-too-large").unwrap();
+    assert_eq!(counted.value, otlp_proto::AnyValue::number(1));
+    // A host without a name has no attribute.
+    assert!(attributes.iter().all(|of| of.key != "host.name"));
+
+    let pprof = pprof_of(&source);
+    assert_eq!(pprof.sample[0].value, [i64::MAX]);
+    let comments = pprof.comment.iter().map(|place| &pprof.string_table[*place as usize]);
+    assert_eq!(comments.filter(|said| said.starts_with("store value-too-large 1 gap: ")).count(), 1);
+}
+
+#[test]
+fn frames_have_their_type_and_mappings_the_known_build_id() {
+    let stack = "P a-1 / y t.py:f / l h.0 (B) / o aten::mm / n f@/l/x.so / a cuLaunchKernel / g gemm 5";
+    let mut profile = profile(stack);
+    for build_id in ["", "ab12"] {
+        let (path, build_id, size) = ("/l/x.so".into(), build_id.into(), deepctx_profile::units::Bytes(1));
+        profile.executables.push(deepctx_profile::profile::Executable { path, build_id, size });
+    }
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0), folds: true };
+    let data = otlp_proto::ProfilesData::decode(&*bytes(Format::Otlp, &source)).unwrap();
+    let tables = data.dictionary.unwrap();
+    let is_type = |key: i32| tables.string_table[key as usize] == "profile.frame.type";
+    let types = tables.attribute_table.iter().filter(|of| is_type(of.key_strindex));
+    let types: Vec<_> = types.map(|of| of.value.clone()).collect();
+    for expect in ["cpython", "layer", "operator", "native", "gpu_api", "gpu_kernel"] {
+        assert!(types.contains(&otlp_proto::AnyValue::text(expect)), "no {expect}");
+    }
+    let pprof = pprof_of(&source);
+    assert_eq!(pprof.string_table[pprof.mapping[0].build_id as usize], "ab12");
+}
+
+#[test]
+fn processes_of_one_number_are_told_apart_by_name() {
+    let profile = profile("P cc1-4294967295 / n f 5\nP sh-4294967295 / n f 3\nP python3-7 / n f 2");
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0), folds: true };
+    let data = otlp_proto::ProfilesData::decode(&*bytes(Format::Otlp, &source)).unwrap();
+    let text = |value: &Option<otlp_proto::AnyValue>| match value.as_ref().unwrap().kind.as_ref().unwrap() {
+        otlp_proto::Kind::Text(text) => text.clone(),
+        otlp_proto::Kind::Number(number) => number.to_string(),
+    };
+    let shown = data.resource_profiles.iter().map(|of| {
+        let attributes = of.resource.iter().flat_map(|resource| &resource.attributes);
+        let attributes = attributes.filter(|of| of.key.starts_with("process."));
+        let attributes: Vec<String> = attributes.map(|of| text(&of.value)).collect();
+        let samples = of.scope_profiles[0].profiles[0].samples.iter();
+        format!("{} {}", attributes.join(" "), samples.map(|sample| sample.values[0]).sum::<i64>())
+    });
+    // That number stands for all others of a name.
+    assert_eq!(shown.collect::<Vec<_>>(), ["7 python3 2", "cc1 5", "sh 3"]);
+
+    let pprof = pprof_of(&source);
+    let numbers = pprof.sample.iter().flat_map(|sample| &sample.label).filter(|label| label.str == 0);
+    assert_eq!(numbers.map(|label| label.num).collect::<Vec<_>>(), [7]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
 
-use deepctx_profile::trace::TraceTime;
+use deepctx_profile::trace::{TraceTime, counter_process};
 use serde_json::json;
 
 use super::{Argument, DrawnEvent, Events, sums_by_time};
@@ -30,7 +30,7 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
     if let [rank] = &header.ranks[..]
         && let Some(number) = rank.rank
     {
-        let world_size = rank.world_size.unwrap_or(number + 1);
+        let world_size = rank.world_size.unwrap_or(number.saturating_add(1));
         field(out, "distributedInfo", &json!({ "rank": number, "world_size": world_size }))?;
         out.write_all(b",\n")?;
     }
@@ -48,7 +48,9 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
         rank_counters(events, rank, &mut list)?;
     }
     for counter in sums_by_time(source, events) {
-        let of = CounterRow { pid: &counter.pid.to_string(), name: &counter.name, category: Some(SUMS) };
+        let row = events.rows.of_process(counter.pid);
+        let pid = row.map_or_else(|| counter_process(counter.pid), |row| row.header.pid.clone());
+        let of = CounterRow { pid: &pid, name: &counter.name, category: Some(SUMS) };
         for (at, value) in counter.steps {
             let step = json!({ "value": value });
             counter_step(&of, events.at(0, TraceTime::from_nanos(at)), &step, &mut list)?;

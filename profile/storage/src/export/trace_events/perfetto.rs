@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use deepctx_profile::trace::{CounterUnit, TraceTime};
 
+use super::rows::Row;
 use super::{Argument, DrawnEvent, EventId, Events, sums_by_time};
 use crate::event_header::{HEADER, HEADER_EVENT, LaneHeader, LaneOwner};
 use crate::export::Source;
@@ -33,6 +34,7 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
         packets: Packets::new(out),
         names: Default::default(),
         next_track,
+        processes: BTreeMap::new(),
         counters: Vec::new(),
     };
     writer.packets.put(TracePacket {
@@ -57,6 +59,8 @@ struct Writer<'a, 'j> {
     /// Ids of categories, event names and argument names.
     names: [FxHashMap<&'a str, u64>; 3],
     next_track: u64,
+    /// Tracks of processes and devices, by rank and name.
+    processes: BTreeMap<(usize, &'a str), u64>,
     counters: Vec<LaneHeader>,
 }
 
@@ -81,17 +85,16 @@ impl<'a> Writer<'a, '_> {
 
     /// A track for each row, below its process or device.
     fn tracks(&mut self) -> io::Result<()> {
-        let mut processes: BTreeMap<(usize, &str), u64> = BTreeMap::new();
         let events = self.events;
         for row in &events.rows.rows {
             let header = &row.header;
             let is_thread = matches!(header.of, LaneOwner::Thread { .. });
             let pid = header.pid.parse::<i32>().ok().filter(|pid| is_thread && *pid > 0);
-            let parent = match processes.get(&(header.rank, row.process_name.as_str())) {
-                Some(uuid) => *uuid,
+            let parent = match self.process_track(row) {
+                Some(uuid) => uuid,
                 None => {
                     let uuid = self.new_track();
-                    processes.insert((header.rank, &row.process_name), uuid);
+                    self.processes.insert((header.rank, &row.process_name), uuid);
                     let process_name = row.process_name.clone();
                     let process = pid.map(|pid| ProcessDescriptor { pid, process_name });
                     let name = Some(row.process_name.clone());
@@ -110,6 +113,11 @@ impl<'a> Writer<'a, '_> {
             })?;
         }
         Ok(())
+    }
+
+    /// The track of a row's process or device, if there is one yet.
+    fn process_track(&self, row: &Row) -> Option<u64> {
+        self.processes.get(&(row.header.rank, row.process_name.as_str())).copied()
     }
 
     /// Assigns numbers to counter tracks.
@@ -284,10 +292,24 @@ impl<'a> Writer<'a, '_> {
         })
     }
 
-    fn counter_track(&mut self, uuid: u64, name: String, unit: Option<CounterUnit>) -> io::Result<()> {
+    /// Adds the track of a counter, below the process of `row`: below the row itself, a sum would be read as events.
+    fn counter_track(
+        &mut self,
+        uuid: u64,
+        name: String,
+        unit: Option<CounterUnit>,
+        row: Option<&Row>,
+    ) -> io::Result<()> {
         let unit_name = unit.map(|unit| unit.name().to_owned());
         let counter = Some(CounterDescriptor { unit_name, ..CounterDescriptor::default() });
-        self.track(TrackDescriptor { uuid, name: Some(name), counter, ..TrackDescriptor::default() })
+        let parent_uuid = row.and_then(|row| self.process_track(row));
+        self.track(TrackDescriptor {
+            uuid,
+            name: Some(name),
+            parent_uuid,
+            counter,
+            ..TrackDescriptor::default()
+        })
     }
 
     fn counter(&mut self, uuid: u64, at: i128, value: f64) -> io::Result<()> {
@@ -301,14 +323,15 @@ impl<'a> Writer<'a, '_> {
     }
 
     fn rank_counters(&mut self) -> io::Result<()> {
+        let events = self.events;
         let mut tracks = FxHashMap::default();
         for lane in std::mem::take(&mut self.counters) {
             let LaneOwner::Counter { process, counter, series } = lane.of else { continue };
             let unit = CounterUnit::of_series(&series);
-            self.counter_track(lane.uuid, format!("{counter} {series}"), unit)?;
+            let row = events.rows.rows.get(events.rows.counters(lane.rank, &process));
+            self.counter_track(lane.uuid, format!("{counter} {series}"), unit, row)?;
             tracks.insert((lane.rank, process, counter, series), lane.uuid);
         }
-        let events = self.events;
         for (rank, side) in events.sides.iter().enumerate() {
             let trace = &side.of.trace;
             for (_, step) in trace.counters.iter() {
@@ -322,11 +345,12 @@ impl<'a> Writer<'a, '_> {
     }
 
     fn profile_counters(&mut self, source: &Source<'_>) -> io::Result<()> {
-        for counter in sums_by_time(source, self.events) {
+        let events = self.events;
+        for counter in sums_by_time(source, events) {
             let uuid = self.new_track();
-            self.counter_track(uuid, counter.name, None)?;
+            self.counter_track(uuid, counter.name, None, events.rows.of_process(counter.pid))?;
             for (at, value) in counter.steps {
-                self.counter(uuid, self.events.at(0, TraceTime::from_nanos(at)), value)?;
+                self.counter(uuid, events.at(0, TraceTime::from_nanos(at)), value)?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use deepctx_profile::frame::clean;
-use deepctx_profile::trace::{Job, RankTrace};
+use deepctx_profile::trace::{Job, RankTrace, counter_process};
 
 use crate::event_header::{LaneHeader, LaneOwner};
 
@@ -48,7 +48,8 @@ pub(super) struct Rows {
     streams: Vec<Vec<usize>>,
     /// By rank and device, the index of the row for operations without a stream.
     devices: FxHashMap<(usize, u32), usize>,
-    /// Numbers of processes by rank and name, if the file has several ranks.
+    /// Synthetic numbers by rank and name: of processes, if the file has several ranks, and where an own one is too
+    /// long.
     numbers: FxHashMap<(usize, String), u64>,
     has_several: bool,
 }
@@ -114,7 +115,12 @@ impl Rows {
         } else {
             device.to_string()
         };
-        let thread = stream.map_or_else(|| NO_STREAM.to_owned(), |stream| stream.to_string());
+        // Perfetto keeps 32 bits of these numbers in Chrome's form; streams of several contexts have more.
+        let thread = match stream {
+            None => NO_STREAM.to_owned(),
+            Some(stream) if stream <= u64::from(u32::MAX) => stream.to_string(),
+            Some(stream) => self.number(rank, format!("GPU {device} stream {stream}")).to_string(),
+        };
         let name = stream.map_or_else(|| "no stream".to_owned(), |stream| format!("stream {stream}"));
         let names = Names { process: format!("{of_rank}GPU {device}"), row: name };
         self.add(rank, LaneOwner::Stream { device, stream }, Numbers { pid: process, tid: thread }, names)
@@ -167,6 +173,16 @@ impl Rows {
     /// The row for operations without a stream.
     pub(super) fn device(&self, rank: usize, device: u32) -> usize {
         self.devices.get(&(rank, device)).copied().unwrap_or(0)
+    }
+
+    /// A row of a process of the profile: the file may have another number for it.
+    pub(super) fn of_process(&self, pid: u32) -> Option<&Row> {
+        let process = counter_process(pid);
+        let is_its = |row: &&Row| match &row.header.of {
+            LaneOwner::Thread { process: of, .. } | LaneOwner::Counters { counters_of: of } => *of == process,
+            LaneOwner::Stream { .. } | LaneOwner::Counter { .. } => false,
+        };
+        self.rows.iter().find(is_its)
     }
 
     /// The row of a process's counters.

@@ -68,6 +68,62 @@ fn losses_and_clocks_of_recordings_come_back() {
 }
 
 #[test]
+fn counters_and_sums_over_time_are_of_their_process() {
+    use prost::Message as _;
+
+    let of = |process| format!("op main 0..100 f\ncounter {process} 10 bytes=5 live");
+    let trace = |process| deepctx_profile::trace::text::parse(&of(process)).unwrap();
+    let job = job(vec![trace("7"), trace("9")]);
+    let mut profile = deepctx_profile::text::parse("P a-9 / T a/9 / n f 30").unwrap();
+    let (metric, to) = (deepctx_profile::metric::Metric::CpuTime, Nanos(200_000_000));
+    profile.timeline.add_span(NodeId::from_number(2), metric, Nanos(0), to, to.0);
+    let selection = deepctx_profile::view::Selection::of(metric);
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0), folds: true };
+    let [chrome, perfetto] = FORMATS.map(|format| {
+        let mut out = Vec::new();
+        format.write_events(&source, &Events::of(&job, |_| 0), &mut out).unwrap();
+        // The sums are no events.
+        let (traces, _) = import::traces(&out).unwrap();
+        assert_eq!(traces.iter().map(|(_, trace)| trace.counters.iter().count()).sum::<usize>(), 2);
+        assert!(traces.iter().all(|(_, trace)| trace.ledger == job.ranks()[0].trace.ledger), "{format}");
+        out
+    });
+    let chrome: serde_json::Value = serde_json::from_slice(&chrome).unwrap();
+    let pids = |name: &str| -> Vec<u64> {
+        let events = chrome["traceEvents"].as_array().unwrap().iter();
+        let steps = events.filter(|event| event["ph"] == "C" && event["name"] == name);
+        steps.map(|event| event["pid"].as_u64().unwrap()).collect()
+    };
+    let [_, second] = pids("live")[..] else { panic!("each rank has one") };
+    assert_eq!(pids("cpu-time"), [second, second]);
+
+    let trace = crate::proto::perfetto::Trace::decode(&*perfetto).unwrap();
+    let tracks: Vec<_> = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref()).collect();
+    let above = |uuid| tracks.iter().find(|track| Some(track.uuid) == uuid).and_then(|of| of.name.as_deref());
+    let counters = tracks.iter().filter(|track| track.counter.is_some());
+    let mut found: Vec<_> =
+        counters.map(|track| (track.name.as_deref().unwrap(), above(track.parent_uuid))).collect();
+    found.sort();
+    let [first, second] = [Some("rank 0 process 7"), Some("rank 1 process 9")];
+    assert_eq!(found, [("cpu-time", second), ("live bytes", first), ("live bytes", second)]);
+}
+
+#[test]
+fn numbers_of_rows_and_ranks_fit_their_readers() {
+    let lines = "kernel 0/7 10..20 a\nkernel 0/4294967303 10..20 b";
+    let mut trace = deepctx_profile::trace::text::parse(lines).unwrap();
+    trace.rank = RankInfo { rank: Some(u32::MAX), world_size: None };
+    let job = job(vec![trace]);
+    let document: serde_json::Value = serde_json::from_slice(&export(&job, Format::Chrome)).unwrap();
+    assert_eq!(document["distributedInfo"]["world_size"], u32::MAX);
+    let events = document["traceEvents"].as_array().unwrap().iter();
+    let rows = events.filter(|event| event["cat"] == "kernel").map(|event| event["tid"].as_u64().unwrap());
+    let rows: Vec<u64> = rows.collect();
+    assert!(rows[0] == 7 && rows[1] != 7 && rows[1] <= u64::from(u32::MAX), "{rows:?}");
+    FORMATS.into_iter().for_each(|format| check(&job, format));
+}
+
+#[test]
 fn of_two_equally_long_events_the_outer_one_stays_outside() {
     let lines =
         "op m 0..90 root\n op m 10..20 aten::item\n op m 10..20 aten::_local\n op m 30..40 z\n op m 30..40 a";
