@@ -359,6 +359,13 @@ pub const BINDINGS: &[Binding] = &[
         "show the finding or the code in the flame graph (or click it twice)",
         "show",
     ),
+    bind(
+        Scope::Overview,
+        &[letter('z')],
+        Action::ToggleTrunk,
+        "unfold or fold wrappers, numbered layers",
+        "",
+    ),
     bind(Scope::Graph, &[key(KeyCode::Left), letter('h')], Action::Left, "box to the left", ""),
     bind(Scope::Graph, &[key(KeyCode::Right), letter('l')], Action::Right, "box to the right", ""),
     bind(

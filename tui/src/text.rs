@@ -61,6 +61,38 @@ pub(crate) fn cut_left(text: &str, columns: usize) -> String {
     if columns == 0 { String::new() } else { format!("…{}", &cleaned[from..]) }
 }
 
+/// `text` in at most so many lines of `columns`, broken at spaces where it has some. What does not fit is cut from the
+/// last line.
+pub(crate) fn wrap(text: &str, columns: usize, lines_max: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text.trim_start_matches(' ');
+    while !rest.is_empty() && columns > 0 && lines.len() < lines_max {
+        let is_last = lines.len() + 1 == lines_max;
+        let end = if is_last { rest.len() } else { line_end(rest, columns) };
+        lines.push(cut(&rest[..end], columns));
+        rest = rest[end..].trim_start_matches(' ');
+    }
+    lines
+}
+
+/// Where the first line of a text ends: at the last space within `columns`, or else within a word.
+fn line_end(text: &str, columns: usize) -> usize {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    let (mut used, mut space) = (0, None);
+    for (number, (at, character)) in text.char_indices().enumerate() {
+        if character == ' ' {
+            space = Some(at);
+        }
+        let mut bytes = [0; 4];
+        used += width(clean(character).encode_utf8(&mut bytes));
+        // Combining marks take no column.
+        if used > columns || number > columns.saturating_mul(4) {
+            return space.unwrap_or(at).max(first);
+        }
+    }
+    text.len()
+}
+
 /// A line of text with its tabs expanded to multiples of four columns; reads no more of it than fits.
 pub(crate) fn expand_tabs(line: &str, columns: usize) -> String {
     const TAB: usize = 4;
@@ -117,6 +149,21 @@ pub(crate) fn duration(Nanos(nanoseconds): Nanos) -> String {
     }
 }
 
+/// A duration beside another one, where there is little room: without its unit if that is the other's, and then without
+/// decimals from ten on.
+pub(crate) fn duration_beside(time: Nanos, other: Nanos) -> String {
+    let (text, other) = (duration(time), duration(other));
+    let (Some((number, unit)), Some((_, same))) = (text.rsplit_once(' '), other.rsplit_once(' ')) else {
+        return text;
+    };
+    match number.parse::<f64>() {
+        Ok(value) if unit == same && value >= 10.0 => format!("{value:.0}"),
+        Ok(_) if unit == same => number.to_owned(),
+        // Another unit, or minutes and hours.
+        _ => text,
+    }
+}
+
 /// Time since the start, for a running clock: at least seconds.
 pub(crate) fn clock(Nanos(nanoseconds): Nanos) -> String {
     let seconds = nanoseconds / 1_000_000_000;
@@ -153,6 +200,11 @@ pub(crate) fn count(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A whole number of things: `1 sample`, `1,234 samples`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// `part` of `whole` in percent; a nonzero part never reads as 0, an incomplete one never as 100.
@@ -230,6 +282,26 @@ mod tests {
     }
 
     #[test]
+    fn long_texts_are_broken_at_spaces() {
+        let check = |text: &str, columns: usize, most: usize, expected: &[&str]| {
+            assert_eq!(wrap(text, columns, most), expected, "{text} in {columns}");
+        };
+        check("one two three", 20, 3, &["one two three"]);
+        check("one two three", 7, 3, &["one two", "three"]);
+        check("one two three", 8, 3, &["one two", "three"]);
+        check("one two three", 7, 1, &["one tw…"]);
+        check("one two three four", 7, 2, &["one two", "three …"]);
+        check("libtorch_cpu.so", 6, 2, &["libtor", "ch_cp…"]);
+        check("数据 预处理", 5, 3, &["数据", "预处", "理"]);
+        check("数", 1, 2, &["…"]);
+        check("a\x1b b", 2, 3, &["a·", "b"]);
+        check("a b", 0, 3, &[]);
+        check("a b", 5, 0, &[]);
+        let marks: String = std::iter::once('e').chain(std::iter::repeat_n('\u{301}', 100_000)).collect();
+        assert!(wrap(&marks, 10, 3).iter().all(|line| line.len() < 200));
+    }
+
+    #[test]
     fn tabs_go_to_the_next_fourth_column() {
         let check = |text: &str, expected: &str| assert_eq!(expand_tabs(text, 20), expected);
         check("\tx", "    x");
@@ -257,6 +329,20 @@ mod tests {
         check(600_000_000_000, "10m 00s");
         check(36_000_000_000_000, "10h 00m");
         check(u64::MAX, "5124095h 34m");
+    }
+
+    #[test]
+    fn a_duration_beside_another_one_is_short() {
+        let check = |time: u64, other: u64, expected: &str| {
+            assert_eq!(duration_beside(Nanos(time), Nanos(other)), expected);
+        };
+        check(80_300_000, 81_400_000, "80");
+        check(104_000_000, 81_400_000, "104");
+        check(9_870_000, 12_000_000, "9.87");
+        check(812_000, 1_200_000, "812 µs");
+        check(1_240_000_000, 999_000_000, "1.24 s");
+        check(700_000_000_000, 650_000_000_000, "11m 40s");
+        check(0, 5, "0");
     }
 
     #[test]
@@ -301,6 +387,7 @@ mod tests {
             [0, 999, 1_000, 1_234_567].map(count),
             ["0", "999", "1,000", "1,234,567"].map(str::to_owned)
         );
+        assert_eq!([0, 1, 2].map(|n| counted(n, "row")), ["0 rows", "1 row", "2 rows"].map(str::to_owned));
         assert_eq!(
             [0, 1023, 1024, 43 << 20, 999 << 20, 1000 << 20, u64::MAX].map(|it| bytes(Bytes(it))),
             ["0 B", "1023 B", "1.00 KiB", "43.0 MiB", "999 MiB", "0.98 GiB", "16.0 EiB"].map(str::to_owned)
@@ -316,6 +403,8 @@ mod tests {
             let end = cut_left(&text, columns);
             prop_assert!(width(&end) <= columns);
             prop_assert!(!end.chars().any(char::is_control));
+            let lines = wrap(&text, columns, 3);
+            prop_assert!(lines.len() <= 3 && lines.iter().all(|line| width(line) <= columns));
         }
 
         #[test]

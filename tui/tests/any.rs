@@ -153,13 +153,16 @@ fn conclusions() -> impl Strategy<Value = Conclusions> {
         share,
     });
     let steps = prop::option::of(value().prop_map(|count| StepFigures { count, ..StepFigures::default() }));
-    (prop::collection::vec(finding, 0..9), prop::collection::vec(phase, 0..4), steps, 0usize..40).prop_map(
-        |(findings, phases, steps, unchecked)| Conclusions {
+    let latest_steps = prop::collection::vec(value().prop_map(Nanos), 0..80);
+    let (findings, phases) = (prop::collection::vec(finding, 0..9), prop::collection::vec(phase, 0..4));
+    (findings, phases, steps, latest_steps, 0usize..40).prop_map(
+        |(findings, phases, steps, latest_steps, unchecked)| Conclusions {
             at: Nanos(0),
             findings,
             rules: RuleCoverage { checked: 3, unchecked, most_helpful: Some(("--off-cpu", unchecked)) },
             phases,
             steps,
+            latest_steps,
         },
     )
 }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::units::Nanos;
-use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind, Header, MetricTotal, Snapshot};
+use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
+use deepctx_profile::view::snapshot::{
+    FlameNode, FlameTree, FrameKind, Header, MetricTotal, Overview, Snapshot, TabData,
+};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use deepctx_tui::{Charset, Effects, Message, Model, RenderOptions, Setup, Tab, render_once, update};
 use expect_test::expect_file;
@@ -76,6 +79,54 @@ fn a_training_has_its_phases_side_by_side() {
     assert_eq!(bar.char_indices().filter(|(_, sign)| *sign == '▏').count(), 3);
 }
 
+/// The overview of a training whose latest steps took so many milliseconds.
+fn steps_of(milliseconds: &[u64]) -> Snapshot {
+    let conclusions = Conclusions {
+        phases: vec![PhaseRow { name: "forward", time: Nanos(1), share: 1.0 }],
+        steps: Some(StepFigures { count: 4, mean: Nanos(40_000_000), ..StepFigures::default() }),
+        latest_steps: milliseconds.iter().map(|ms| Nanos(ms * 1_000_000)).collect(),
+        ..Conclusions::default()
+    };
+    let overview = Overview { conclusions: Some(Arc::new(conclusions)), ..Overview::default() };
+    Snapshot { extra: TabData::Overview(overview), ..Snapshot::default() }
+}
+
+#[test]
+fn a_wide_screen_draws_the_latest_training_steps() {
+    let title = |width: u16, milliseconds: &[u64]| {
+        let mut program = Program::empty(width, 20);
+        program.press("1").show(steps_of(milliseconds));
+        let screen = program.screen();
+        screen.lines().find(|line| line.contains("Training step 40.0 ms")).map(str::to_owned)
+    };
+    let check = |width, milliseconds: &[u64], expect: &str| {
+        let title = title(width, milliseconds).unwrap();
+        assert!(title.ends_with(expect), "{title}");
+        assert_eq!(title.chars().count(), usize::from(width));
+    };
+    check(100, &[10, 20, 40, 80], "── ▁▂▄█");
+    check(100, &[0, 8], "── ▁█");
+    check(99, &[10, 20, 40, 80], "────");
+    check(100, &[], "────");
+    // The latest of them, where there is no room for all.
+    let many: Vec<u64> = std::iter::repeat_n(80, 200).chain([40, 80]).collect();
+    check(100, &many, "██▄█");
+}
+
+#[test]
+fn single_training_steps_are_drawn_in_ascii_too() {
+    let still = RenderOptions {
+        width: 100,
+        height: 20,
+        tab: Tab::Overview,
+        request: Request { part: TabRequest::Overview, ..request() },
+        signs: Charset::Ascii,
+        ..RenderOptions::default()
+    };
+    let text = render_once(&steps_of(&[10, 20, 40, 80]), &still);
+    assert!(text.lines().any(|line| line.ends_with("-- .:=#")), "{text}");
+}
+
 #[test]
 fn spinning_is_a_hatched_phase_after_those_of_a_step() {
     let screen = findings_of(
@@ -111,6 +162,63 @@ fn enter_on_a_context_zooms_the_flame_graph() {
     program.press("1 End Enter");
     assert_eq!(program.model.tab(), Tab::Flame);
     assert_eq!(program.selected(), program.zoomed());
+}
+
+/// An overview with these conclusions and nothing else.
+fn concluded(width: u16, height: u16, conclusions: Conclusions) -> Program {
+    let mut program = Program::empty(width, height);
+    program.press("1");
+    let conclusions = Some(Arc::new(conclusions));
+    let extra = TabData::Overview(Overview { conclusions, ..Overview::default() });
+    let header = Header { samples: 1, ..Header::default() };
+    program.show(Snapshot { header, extra, ..Snapshot::default() });
+    program
+}
+
+#[test]
+fn a_long_advice_is_whole_at_80_columns() {
+    let advice = "Raise `num_workers` of the loader, keep its workers with `persistent_workers`, and move \
+                  decoding to the device, so that steps no longer wait for the next batch.";
+    let finding = FindingRow { advice: advice.to_owned(), ..FindingRow::default() };
+    let mut program = concluded(80, 24, Conclusions { findings: vec![finding], ..Conclusions::default() });
+    let screen = program.screen();
+    let text = screen.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    assert!(text.contains(advice), "{screen}");
+}
+
+#[test]
+fn one_rule_and_one_sample_are_singular() {
+    let rules = RuleCoverage { checked: 45, unchecked: 1, most_helpful: Some(("--off-cpu", 1)) };
+    let screen = concluded(100, 20, Conclusions { rules, ..Conclusions::default() }).screen();
+    assert!(screen.contains("1 of 46 rules lacks its input: --off-cpu gives it"), "{screen}");
+    assert!(screen.contains(" 1 sample ·"), "{screen}");
+}
+
+#[test]
+fn a_key_unfolds_numbered_layers_in_the_overview() {
+    let mut program = Program::empty(80, 24);
+    program.press("1");
+    let node = |label: &str, kind, inclusive, parent, children: &[u32]| FlameNode {
+        label: label.to_owned(),
+        kind,
+        inclusive,
+        parent,
+        children: children.to_vec(),
+        ..FlameNode::default()
+    };
+    let nodes = vec![
+        node("all", FrameKind::Root, 100, 0, &[1]),
+        node("python-7", FrameKind::Process, 100, 0, &[2, 3]),
+        node("g.h.0 (Block)", FrameKind::Layer, 60, 1, &[]),
+        node("g.h.1 (Block)", FrameKind::Layer, 40, 1, &[]),
+    ];
+    let extra = TabData::Overview(Overview::default());
+    program.show(Snapshot { flame: FlameTree { nodes }, extra, ..Snapshot::default() });
+    for (keys, folded) in [("", true), ("z", false), ("z", true)] {
+        let screen = program.press(keys).screen();
+        assert_eq!(screen.contains("g.h.{0,1} (Block) ×2"), folded, "{screen}");
+        assert_eq!(screen.contains("g.h.1 (Block)"), !folded, "{screen}");
+    }
 }
 
 #[test]

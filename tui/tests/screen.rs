@@ -460,6 +460,9 @@ fn leaving_asks_whether_to_save() {
     check_effects("q Enter", Effects::Quit { save: true });
     check_effects("qn", Effects::Quit { save: false });
     check_effects("q Esc", Effects::Redraw);
+    // Whoever presses it twice must not lose the capture.
+    check_effects("qq", Effects::Redraw);
+    check_effects("qqy", Effects::Quit { save: true });
     check_effects("Ctrl-C Ctrl-C", Effects::Quit { save: false });
     check_effects("? Ctrl-C y", Effects::Quit { save: true });
     check_effects("/q", Effects::Redraw);

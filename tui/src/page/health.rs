@@ -32,9 +32,9 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
     let header = &snapshot.header;
     let all = header.samples.saturating_add(header.lost);
     let kept = format!(
-        "{} of {} samples kept ({})",
+        "{} of {} kept ({})",
         text::count(header.samples),
-        text::count(all),
+        text::counted(all, "sample"),
         text::percent(header.samples, all)
     );
     let tone = if header.lost > 0 { Tone::Alarm } else { Tone::Plain };

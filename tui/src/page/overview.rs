@@ -7,6 +7,7 @@ use deepctx_profile::frame::short_labels;
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
 use deepctx_profile::view::snapshot::{Lane, Overview, TableRow, Timeline};
+use ratatui::layout::Rect;
 
 use crate::layout::hot_paths::{HotPath, hot_paths};
 use crate::layout::timeline::TimeSpan;
@@ -19,14 +20,26 @@ const WIDE: u16 = 120;
 /// Columns of the tables beside the contexts, and of the gap before them.
 pub(crate) const BESIDE: u16 = 56;
 const GAP: u16 = 2;
+/// Columns before the word of a detail.
+pub(crate) const INDENT: usize = 3;
+/// Columns of that word.
+pub(crate) const WORD: usize = 10;
+/// Words of the details that matter most. On smaller screens, the others get what lines are left.
+const FIRST: [&str; 3] = ["where", "advice", "callers"];
 /// Minimum lines of a screen for headings.
 const HEADINGS: usize = 14;
+/// Minimum lines of a screen for details of several lines; one of 24 lines has these, also with a filter.
+const MEDIUM: usize = 18;
 /// Minimum lines of a screen for all details of the selected row.
 const TALL: usize = 28;
 /// Minimum lines of a screen for lanes, which leave most of it to the contexts.
 const WITH_LANES: usize = 36;
 /// Maximum time in the lanes.
 const LANES_TIME: Nanos = Nanos(60_000_000_000);
+/// Minimum columns for single training steps.
+const WITH_STEPS: u16 = 100;
+/// Columns before a title, of the line behind it, and beside that.
+const AROUND_TITLE: usize = 5;
 
 /// A selectable row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +54,8 @@ pub(crate) enum Target {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OverviewLine<'a> {
     Title(String),
+    /// A title, and times of the latest training steps to draw at its end.
+    StepsTitle(String, &'a [Nanos]),
     Note(String),
     Finding(&'a FindingRow),
     /// A word, and its value for the selected row.
@@ -93,18 +108,21 @@ pub(crate) fn page(model: &Model) -> OverviewPage<'_> {
     let mut page = OverviewPage::default();
     findings(&mut page, model, conclusions, height, chosen);
     let details_at = page.lines.len();
-    let details = details(conclusions, height, model.interactive);
+    let details = if model.interactive { details(conclusions, model.areas().body) } else { 0 };
     if let Some(Conclusions { rules, .. }) = conclusions
         && let Some(note) = coverage(rules)
         && height >= HEADINGS
     {
         page.lines.push((OverviewLine::Note(note), None));
     }
-    if let Some(Conclusions { phases, steps, .. }) = conclusions
+    if let Some(Conclusions { phases, steps, latest_steps, .. }) = conclusions
         && !phases.is_empty()
         && height > page.lines.len() + details + 4
     {
-        page.lines.push((OverviewLine::Title(phases_title(*steps)), None));
+        let columns = model.areas().body.width;
+        let title = phases_title(*steps, usize::from(columns));
+        let latest = fitting_behind(&title, latest_steps, columns);
+        page.lines.push((OverviewLine::StepsTitle(title, latest), None));
         page.lines.push((OverviewLine::Phases(phases, *steps), None));
     }
     lanes(&mut page, model, &overview.timeline, height);
@@ -159,28 +177,50 @@ fn nothing(model: &Model, conclusions: &Conclusions) -> String {
 
 /// Text about rules that lack their input, which are no findings.
 fn coverage(rules: &RuleCoverage) -> Option<String> {
-    let all = rules.checked + rules.unchecked;
-    let help = rules
-        .most_helpful
-        .map_or_else(String::new, |(options, rules)| format!(": {options} gives {rules} of them theirs"));
-    (rules.unchecked > 0).then(|| format!("{} of {all} rules lack their input{help}", rules.unchecked))
+    let all = counted(rules.checked + rules.unchecked, "rule");
+    let one = rules.unchecked == 1;
+    let help = rules.most_helpful.map_or_else(String::new, |(options, rules)| match one {
+        true => format!(": {options} gives it"),
+        false => format!(": {options} gives {rules} of them theirs"),
+    });
+    let lack = if one { "lacks its input" } else { "lack their input" };
+    (rules.unchecked > 0).then(|| format!("{} of {all} {lack}{help}", rules.unchecked))
 }
 
 fn counted(n: usize, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
-fn phases_title(steps: Option<StepFigures>) -> String {
-    match steps {
-        Some(StepFigures { count, mean, least, most }) => format!(
-            "Training step {} ({} to {}), {}; CPU time a step",
-            text::duration(mean),
-            text::duration(least),
-            text::duration(most),
-            counted(usize::try_from(count).unwrap_or(usize::MAX), "step")
-        ),
-        None => "Phases, share of CPU time (--probe ranges records the steps)".to_owned(),
-    }
+/// The title of the phases. Without room for all, percentiles stay longest.
+fn phases_title(steps: Option<StepFigures>, columns: usize) -> String {
+    let Some(StepFigures { count, mean, least, most, median, p95 }) = steps else {
+        return "Phases, share of CPU time (--probe ranges records the steps)".to_owned();
+    };
+    let beside = |time: Nanos| text::duration_beside(time, mean);
+    let mean_step = format!("Training step {}", text::duration(mean));
+    let steps = counted(usize::try_from(count).unwrap_or(usize::MAX), "step");
+    let extremes = format!("{} to {}", beside(least), beside(most));
+    let percentiles =
+        median.zip(p95).map(|(median, p95)| format!("p50 {}, p95 {}", beside(median), beside(p95)));
+    let (all, some) = match percentiles {
+        Some(percentiles) => (format!("{percentiles}, {extremes}"), percentiles),
+        None => (extremes.clone(), extremes),
+    };
+    let titles = [
+        format!("{mean_step} ({all}), {steps}; CPU time a step"),
+        format!("{mean_step} ({some}), {steps}; CPU time a step"),
+        format!("{mean_step} ({some}), {steps}"),
+    ];
+    // Two columns stand before a title.
+    let fits = |title: &String| text::width(title) + 2 <= columns;
+    titles.into_iter().find(fits).unwrap_or_else(|| format!("{mean_step}, {steps}"))
+}
+
+/// The latest of these steps, as many as there are columns for behind a title.
+fn fitting_behind<'a>(title: &str, steps: &'a [Nanos], columns: u16) -> &'a [Nanos] {
+    let room = usize::from(columns).saturating_sub(text::width(title) + AROUND_TITLE);
+    let shown = if columns >= WITH_STEPS { steps.len().min(room) } else { 0 };
+    &steps[steps.len() - shown..]
 }
 
 /// The busiest threads and streams in the last minute, if the screen is large.
@@ -197,39 +237,69 @@ fn lanes<'a>(page: &mut OverviewPage<'a>, model: &Model, timeline: &'a Timeline,
     page.lines.extend(timeline.lanes.iter().map(|lane| (OverviewLine::Lane(lane, timeline, span), None)));
 }
 
-/// Details of the selected row: the number of lines is constant, so that nothing jumps.
-fn details(conclusions: Option<&Conclusions>, height: usize, interactive: bool) -> usize {
+/// Lines for details of the selected row: their number is constant, so that nothing jumps. On a wide screen, most
+/// details have room in a line.
+fn details(conclusions: Option<&Conclusions>, body: Rect) -> usize {
     let any = conclusions.is_some_and(|conclusions| !conclusions.findings.is_empty());
-    match height {
-        _ if !any || !interactive => 0,
-        TALL.. => 4,
+    match usize::from(body.height) {
+        _ if !any => 0,
+        TALL.. if body.width < WIDE => 7,
+        MEDIUM.. => 4,
         HEADINGS.. => 2,
         _ => 0,
     }
 }
 
 fn about<'a>(model: &Model, page: &OverviewPage<'a>, lines: usize) -> Vec<OverviewLine<'a>> {
+    let body = model.areas().body;
     let mut about = match page.targets.get(model.overview.chosen) {
         Some(Target::Finding(at)) => {
             let conclusions = model.overview_data().and_then(|overview| overview.conclusions.as_deref());
-            conclusions.and_then(|it| it.findings.get(*at)).map_or_else(Vec::new, about_finding)
+            let finding = conclusions.and_then(|it| it.findings.get(*at));
+            finding.map_or_else(Vec::new, |finding| about_finding(finding, usize::from(body.width)))
         }
         Some(Target::Node(node)) => about_node(model, *node),
         None => Vec::new(),
     };
-    // A finding about the whole machine has no place, nor has an operator.
-    about.retain(|(_, text)| !text.is_empty());
+    let is_tall = usize::from(body.height) >= TALL;
+    // A finding about the whole machine has no place, nor has an operator. The advice matters more than a whole title.
+    about.retain(|(word, detail)| !detail.is_empty() && (is_tall || *word != "finding"));
+    let columns = usize::from(body.width).saturating_sub(INDENT + WORD);
+    let mut about = spread(&about, lines, columns, is_tall);
     about.resize(lines, ("", String::new()));
-    about.into_iter().map(|(word, text)| OverviewLine::Detail(word, text)).collect()
+    about.into_iter().map(|(word, detail)| OverviewLine::Detail(word, detail)).collect()
 }
 
-fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
+/// Details over at most so many lines of `columns`: each in up to three, places in up to two. `all`: each has a line.
+fn spread(
+    details: &[(&'static str, String)],
+    lines: usize,
+    columns: usize,
+    all: bool,
+) -> Vec<(&'static str, String)> {
+    let mut out = Vec::new();
+    for (at, (word, detail)) in details.iter().enumerate() {
+        let later = details[at + 1..].iter().filter(|(word, _)| all || FIRST.contains(word)).count();
+        let most = if *word == "where" { 2 } else { 3 };
+        let room = lines.saturating_sub(out.len() + later).min(most);
+        let words = std::iter::once(*word).chain(std::iter::repeat(""));
+        out.extend(words.zip(text::wrap(detail, columns, room)));
+    }
+    out
+}
+
+/// What there is to say of a finding, on a screen of `columns`.
+fn about_finding(finding: &FindingRow, columns: usize) -> Vec<(&'static str, String)> {
     let place = |place: &deepctx_profile::view::conclusions::FindingPlace| {
         format!("{} {}", place.name, text::share(place.share))
     };
     let places: Vec<String> = finding.places.iter().map(place).collect();
     let found_by = format!("{}: {}", finding.rule, finding.evidence.join(" · "));
+    // The line at the bottom has it, if that is long enough.
+    let is_cut = text::width(&finding.title) >= columns;
+    let title = if is_cut { finding.title.clone() } else { String::new() };
     vec![
+        ("finding", title),
         ("where", places.join(" · ")),
         ("advice", finding.advice.clone()),
         ("gain", finding.gain.clone()),
@@ -312,4 +382,42 @@ fn side_by_side<'a>(tables: &[(&'static str, &'a [TableRow])], room: usize) -> V
         lines.extend(table_rows(&rows[..rows.len().min(part - 1)]));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_leaves_out_figures_that_have_no_room() {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let steps = StepFigures {
+            count: 101,
+            mean: Nanos(81_400_000),
+            least: ms(55),
+            most: ms(119),
+            median: Some(ms(80)),
+            p95: Some(ms(104)),
+        };
+        let check = |steps, columns, expect: &str| assert_eq!(phases_title(Some(steps), columns), expect);
+        check(steps, 80, "Training step 81.4 ms (p50 80, p95 104, 55 to 119), 101 steps; CPU time a step");
+        check(steps, 79, "Training step 81.4 ms (p50 80, p95 104), 101 steps; CPU time a step");
+        check(steps, 60, "Training step 81.4 ms (p50 80, p95 104), 101 steps");
+        check(steps, 20, "Training step 81.4 ms, 101 steps");
+        let older = StepFigures { median: None, p95: None, ..steps };
+        check(older, 80, "Training step 81.4 ms (55 to 119), 101 steps; CPU time a step");
+    }
+
+    #[test]
+    fn the_latest_steps_fill_the_columns_behind_a_title() {
+        let steps: Vec<Nanos> = (0..64).map(Nanos).collect();
+        let check = |columns, expect: &[Nanos]| {
+            assert_eq!(fitting_behind(&"t".repeat(75), &steps, columns), expect, "{columns}");
+        };
+        check(99, &[]);
+        check(100, &steps[44..]);
+        check(143, &steps[1..]);
+        check(160, &steps);
+        assert!(fitting_behind(&"t".repeat(100), &steps, 100).is_empty());
+    }
 }

@@ -28,7 +28,9 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     let searched = model.search.as_ref().filter(|search| model.is_searching() || !search.is_empty());
     match (&model.mode, searched, model.status) {
         (Mode::ConfirmQuit, ..) => {
-            pen.write("Save this capture?", theme.strong());
+            // The keys matter more than the words.
+            let question = if pen.room() < 37 { "Save?" } else { "Save this capture?" };
+            pen.write(question, theme.strong());
             pen.skip(2);
             hints(model, theme, &mut pen);
         }

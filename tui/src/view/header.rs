@@ -106,7 +106,7 @@ fn options(model: &Model) -> String {
 
 fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
     let plain = Style::new();
-    let samples = Piece { text: format!("{} samples", text::count(header.samples)), style: plain, rank: 1 };
+    let samples = Piece { text: text::counted(header.samples, "sample"), style: plain, rank: 1 };
     let lost = lost(header, theme);
     let beside = |room: usize, it: &Piece| room.saturating_sub(text::width(&it.text) + text::width(GAP));
     let beside_lost = beside(width, &lost);

@@ -13,10 +13,10 @@ use ratatui::style::Style;
 
 use super::graph::{fill, hatch_free};
 use super::pen::Pen;
-use super::timeline::draw_in_span;
+use super::timeline::{BARS, draw_in_span};
 use crate::layout::hot_paths::HotPath;
 use crate::model::Model;
-use crate::page::overview::{BESIDE, OverviewLine, page};
+use crate::page::overview::{BESIDE, INDENT, OverviewLine, WORD, page};
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
 
@@ -28,8 +28,6 @@ const BAR: usize = 12;
 const PLACE: usize = 36;
 /// Minimum columns for a finding with its place.
 const WITH_PLACE: u16 = 100;
-/// Columns of the word before a detail.
-const WORD: usize = 10;
 
 pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let page = page(model);
@@ -51,6 +49,9 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
 
 fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect, buffer: &mut Buffer) {
     match line {
+        OverviewLine::StepsTitle(title, latest) => {
+            return title_with_steps(title, latest, theme, place, buffer);
+        }
         OverviewLine::Phases(phases, steps) => return bar_of_phases(phases, *steps, theme, place, buffer),
         OverviewLine::Lane(lane, of, span) => return draw_in_span(lane, of, *span, theme, place, buffer),
         _ => {}
@@ -64,7 +65,7 @@ fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect,
         }
         OverviewLine::Finding(row) => finding(row, theme, place.width, &mut pen),
         OverviewLine::Detail(word, text) => {
-            pen.skip(3);
+            pen.skip(INDENT);
             pen.write(&format!("{word:WORD$}"), theme.quiet());
             pen.write(text, Style::new());
         }
@@ -82,7 +83,7 @@ fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect,
             pen.write(&columns, theme.quiet());
         }
         OverviewLine::Row(row, name) => table_row(model, row, name, theme, &mut pen),
-        OverviewLine::Phases(..) | OverviewLine::Lane(..) => {}
+        OverviewLine::StepsTitle(..) | OverviewLine::Phases(..) | OverviewLine::Lane(..) => {}
     }
 }
 
@@ -92,6 +93,24 @@ fn heading(title: &str, theme: &Theme, pen: &mut Pen<'_>) {
     pen.write(title, theme.strong());
     pen.skip(1);
     pen.write(&"─".repeat(pen.room()), theme.quiet());
+}
+
+/// A title, and at its end a bar for each step, from 0 to the longest of them.
+fn title_with_steps(title: &str, steps: &[Nanos], theme: &Theme, place: Rect, buffer: &mut Buffer) {
+    let longest = steps.iter().map(|step| step.0).max().unwrap_or(0).max(1);
+    let bar = |step: &Nanos| {
+        let eighths = (step.0 as f64 / longest as f64 * 8.0).round();
+        // A step of any length is visible.
+        BARS[eighths.clamp(1.0, 8.0) as usize]
+    };
+    let bars: String = steps.iter().map(bar).collect();
+    let columns = if steps.is_empty() { 0 } else { steps.len() + 1 };
+    let columns = u16::try_from(columns).unwrap_or(u16::MAX);
+    let of_title = Rect { width: place.width.saturating_sub(columns), ..place };
+    heading(title, theme, &mut Pen::new(buffer, of_title, 0));
+    let mut pen = Pen::new(buffer, place, 0);
+    pen.align_right(steps.len());
+    pen.write(&bars, theme.bar(FrameKind::Thread, "step-time"));
 }
 
 fn finding(row: &FindingRow, theme: &Theme, width: u16, pen: &mut Pen<'_>) {

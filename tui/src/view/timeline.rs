@@ -94,11 +94,7 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
         let row = Rect { y: lanes.y + line, height: 1, ..lanes };
         let Some(lane) = timeline.lanes.get(place) else {
             if place == timeline.lanes.len() && timeline.lanes_left_out > 0 {
-                let text = format!(
-                    "  … {} more lanes with lower values",
-                    text::count(timeline.lanes_left_out as u64)
-                );
-                put(buffer, row, 0, &text, theme.quiet());
+                put(buffer, row, 0, &left_out(timeline.lanes_left_out as u64), theme.quiet());
             }
             break;
         };
@@ -114,6 +110,11 @@ pub(crate) fn draw(model: &Model, timeline: &Timeline, theme: &Theme, area: Rect
             buffer.set_style(Rect { x: name.right() + cursor, width: 1, ..row }, theme.chosen());
         }
     }
+}
+
+/// The line below the lanes that says how many are not shown.
+fn left_out(count: u64) -> String {
+    format!("  … {} with lower values", text::counted(count, "more lane"))
 }
 
 /// Draws a lane by itself, in a part of the time.
@@ -327,6 +328,12 @@ mod tests {
         check(600_000_000_000, 120_000_000_000);
         check(0, 1);
         check(u64::MAX, u64::MAX / 4);
+    }
+
+    #[test]
+    fn one_lane_left_out_is_singular() {
+        assert_eq!(left_out(1), "  … 1 more lane with lower values");
+        assert_eq!(left_out(12), "  … 12 more lanes with lower values");
     }
 
     #[test]
