@@ -562,6 +562,52 @@ fn environment_and_file_give_defaults_in_that_order() {
 }
 
 #[test]
+fn variables_that_do_not_apply_are_ignored() {
+    let set =
+        [("DEEPCTX_GPU_ACTIVITY", "0"), ("DEEPCTX_RECORD_USER", "nobody"), ("DEEPCTX_METRIC", "gpu-time")];
+    let run_with = |arguments: &[&str]| program().args(arguments).envs(set).output().unwrap();
+    let said = stderr(&run_with(&["record", "--pid", "4194305", "-o", "/tmp/none.dctx"]));
+    assert!(said.contains("no process with pid 4194305"), "{said}");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/traces/dlrm/rank7.json.gz");
+    let compared = run_with(&["diff", "--events", trace, trace]);
+    assert_eq!(compared.status.code(), Some(0), "{}", stderr(&compared));
+    // What is typed must apply.
+    assert!(expect_code(2, &["record", "--user", "nobody", "--pid", "1"]).contains("COMMAND"));
+    for option in [["--metric", "gpu-time"], ["--view", "python"]] {
+        let said = expect_code(2, &[&["diff", "--events", trace, trace][..], &option].concat());
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
+}
+
+#[test]
+fn a_format_in_a_file_holds_where_it_exists() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let config = folder.path().join("deepctx.toml");
+    fs::write(&config, "format = \"html\"").unwrap();
+    let (profile, config) = (text(&profile), text(&config));
+    assert!(expect_code(0, &["report", profile, "--config", config]).contains("</html>"));
+    assert!(expect_code(0, &["diff", profile, profile, "--config", config]).contains("nothing differs"));
+    fs::write(config, "format = \"docx\"").unwrap();
+    assert!(expect_code(2, &["report", profile, "--config", config]).contains("'docx' for no command"));
+}
+
+#[test]
+fn options_without_effect_are_named_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let output = run(&["report", text(&profile), "--all", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("note: --all has no effect"), "{}", stderr(&output));
+    let said = expect_code(2, &["view", text(&profile)]);
+    assert!(said.contains("the view needs a terminal") && said.contains("or use `report`"), "{said}");
+    let mut demo = program();
+    demo.args(["demo", "-o", text(&folder.path().join("demo.dctx"))]);
+    let ended = in_a_terminal(&demo, "no such text");
+    assert!(ended.code == 2 && ended.drawn.contains("add --print"), "{ended:?}");
+}
+
+#[test]
 fn names_cannot_reach_the_terminal_as_commands() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(&["report", text(&folder.path().join("\x1b[31mred"))]);

@@ -68,7 +68,7 @@ pub(crate) struct CaptureArgs {
     pub debug_info: DebugInfo,
     /// Ask debuginfod servers for missing debug information: those in `DEBUGINFOD_URLS`, else those in
     /// `/etc/debuginfod`, or those given as a value. Only the build-ids of sampled files leave the machine. Needs
-    /// `curl`.
+    /// `curl`. Off by default.
     #[arg(long, value_name = "URLS|system|off", env = "DEEPCTX_DEBUGINFOD", num_args = 0..=1, require_equals = true,
           default_missing_value = "system", value_parser = debuginfod::parse)]
     pub debuginfod: Option<debuginfod::ServerChoice>,
@@ -102,9 +102,9 @@ pub(crate) struct CaptureArgs {
     /// The former name of `--probe-file`.
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
-    /// Limit for the CPU time of probes, in percent of the program's own: the total of `--probe`, `--shapes` and
-    /// `--probe-file`. Above the limit, probes are duty-cycled: they are attached for part of the time, and the results
-    /// cover only that part.
+    /// Limit for the CPU time of probes, in percent of the program's own (default: no limit): the total of `--probe`,
+    /// `--shapes` and `--probe-file`. Above the limit, probes are duty-cycled: they are attached for part of the time,
+    /// and the results cover only that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
     /// Attach no probes to accelerator libraries, and do not query the NVIDIA driver.

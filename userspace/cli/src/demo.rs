@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use tempfile::TempDir;
 
 use super::command::SuspendedChild;
@@ -20,9 +20,9 @@ use super::command_user::CommandUser;
 use super::demo_args::DemoArgs;
 use super::failure::{Completion, Failure};
 use super::options::Cli;
-use super::output;
 use super::progress::Progress;
 use super::run::refused;
+use super::{output, variables};
 
 /// The example: a training loop in plain Python with typical bottlenecks.
 const PROGRAM: &str = include_str!("demo/training.py");
@@ -36,12 +36,17 @@ const INTERPRETERS: [&str; 2] = ["python3", "python"];
 /// # Errors
 /// What stopped the command.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let watches = arguments.print.is_none() && terminal;
+    if watches && arguments.output.is_some() {
+        return Err(Failure::new("-o: the live view of the demo writes no profile")
+            .hint("add --print to record one and print its report"));
+    }
     // Before the example starts: it would run for nothing.
     deepctx_capture::require_capabilities().map_err(|error| refused(&error))?;
     let example = Example::start()?;
     let pid = example.child.id().to_string();
-    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    if arguments.print.is_none() && terminal {
+    if watches {
         return command(&["live", "--pid", &pid]);
     }
     let seconds = format!("{}s", arguments.print.unwrap_or(DemoArgs::PRINT).as_secs_f64());
@@ -61,9 +66,17 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
 
 /// Runs one of our own commands and echoes it.
 fn command(words: &[&str]) -> Result<Completion, Failure> {
-    Progress::new(false).say(&format!("$ deepctx-bpf {}", words.join(" ")));
-    let cli = Cli::try_parse_from(std::iter::once(&"deepctx-bpf").chain(words));
+    Progress::new(false).say(&echo(words));
+    let words: Vec<OsString> = std::iter::once(&"deepctx-bpf").chain(words).map(OsString::from).collect();
+    let matches = variables::parse(&Cli::command(), &words);
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     super::run(cli.map_err(|error| Failure::new(error.to_string()))?)
+}
+
+/// A command of ours as users type it.
+fn echo(words: &[&str]) -> String {
+    let captures = words.first().is_some_and(|command| ["live", "record"].contains(command));
+    format!("$ {}deepctx-bpf {}", if captures { "sudo " } else { "" }, words.join(" "))
 }
 
 /// The example program while it runs.
@@ -119,6 +132,12 @@ fn interpreter(folders: Option<OsString>) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_are_echoed_as_they_are_typed() {
+        assert_eq!(echo(&["live", "--pid", "7"]), "$ sudo deepctx-bpf live --pid 7");
+        assert_eq!(echo(&["report", "demo.dctx"]), "$ deepctx-bpf report demo.dctx");
+    }
 
     #[test]
     fn python3_comes_before_python_and_must_be_executable() {

@@ -12,12 +12,8 @@ use super::failure::Failure;
 const RENAMED: [(&str, &str); 7] = [
     ("DEEPCTX_OUTPUT", "DEEPCTX_RECORD_OUTPUT for `record`; other commands take -o only"),
     ("DEEPCTX_FORCE", "DEEPCTX_RECORD_FORCE for `record`; other commands take --force only"),
-    (
-        "DEEPCTX_FORMAT",
-        "DEEPCTX_REPORT_FORMAT, DEEPCTX_EXPORT_FORMAT, DEEPCTX_DIFF_FORMAT, DEEPCTX_DOCTOR_FORMAT or \
-         DEEPCTX_PROBES_FORMAT, by command",
-    ),
-    ("DEEPCTX_LIMIT", "DEEPCTX_REPORT_LIMIT or DEEPCTX_DIFF_LIMIT, by command"),
+    ("DEEPCTX_FORMAT", "DEEPCTX_REPORT_FORMAT for `report`, DEEPCTX_DUMP_FORMAT for `dump` and so on"),
+    ("DEEPCTX_LIMIT", "DEEPCTX_REPORT_LIMIT for `report`, DEEPCTX_DIFF_LIMIT for `diff` and so on"),
     ("DEEPCTX_LIBRARY", "DEEPCTX_PROBES_LIBRARY"),
     ("DEEPCTX_LAYERS", "DEEPCTX_PROBES_LAYERS"),
     ("DEEPCTX_PROBES", "DEEPCTX_PROBE_FILE"),
@@ -74,6 +70,18 @@ mod tests {
             |command| refuse_renamed(&words(&["deepctx-bpf", command, "x"]), |name| name == "DEEPCTX_LINES");
         assert!(lines("export").unwrap_err().to_string().contains("DEEPCTX_EXPORT_LINES"));
         assert!(lines("view").is_ok(), "it reads that variable");
+    }
+
+    #[test]
+    fn variables_of_formats_and_limits_name_their_command() {
+        for command in Cli::command().get_subcommands() {
+            for option in ["format", "limit"] {
+                let found = command.get_arguments().find(|argument| argument.get_long() == Some(option));
+                let Some(argument) = found else { continue };
+                let expect = format!("DEEPCTX_{}_{}", command.get_name(), option).to_uppercase();
+                assert_eq!(argument.get_env(), Some(std::ffi::OsStr::new(&expect)));
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Args};
+use clap::{Arg, ArgAction, Args};
 use deepctx_analysis::experiment::LEVEL;
 use deepctx_capture::{FrameSource, ProbeFeature};
 
@@ -38,13 +38,14 @@ const NAME_MAX: usize = 64;
         .long_help(None)),
     mut_arg("command", |words| words.help("Command to run, with a placeholder such as {batch} for each name of --values")
         .long_help(None)),
-    mut_arg("pid", |option| option.hide(true)),
-    mut_arg("comm", |option| option.hide(true)),
-    mut_arg("cgroup", |option| option.hide(true)),
-    mut_arg("container", |option| option.hide(true)),
-    mut_arg("all", |option| option.hide(true)),
-    mut_arg("keep", |option| option.hide(true)),
-    mut_arg("on_hang", |option| option.hide(true)),
+    mut_arg("pid", refused),
+    mut_arg("comm", refused),
+    mut_arg("cgroup", refused),
+    mut_arg("container", refused),
+    mut_arg("all", refused),
+    mut_arg("keep", refused),
+    mut_arg("on_hang", refused),
+    mut_arg("raw", refused),
 )]
 pub(crate) struct ExperimentArgs {
     /// Values of a placeholder: each in turn replaces `{batch}` in the command. Repeatable; all combinations of several
@@ -75,7 +76,7 @@ pub(crate) struct ExperimentArgs {
     #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_REPEAT", default_value_t = 1,
           value_parser = number_to::<100>, help_heading = "Experiment")]
     pub repeat: u32,
-    /// Choose the largest value whose training step meets this latency.
+    /// Choose the largest value whose training step meets this latency (such as 50ms).
     #[arg(long, value_name = "TIME", env = "DEEPCTX_EXPERIMENT_LATENCY_TARGET", value_parser = duration::parse,
           help_heading = "Experiment")]
     pub latency_target: Option<Duration>,
@@ -155,6 +156,11 @@ impl Level {
     }
 }
 
+/// An option of `record` that an experiment refuses if it is typed. Its variable, meant for `record`, is not read.
+fn refused(option: Arg) -> Arg {
+    option.hide(true).env(None::<&'static str>)
+}
+
 fn share(text: &str) -> Result<f64, String> {
     percent_up_to(50.0, text)
 }
@@ -189,7 +195,7 @@ impl ExperimentArgs {
         let named = !pid.is_empty() || !comm.is_empty() || cgroup.is_some() || container.is_some() || *all;
         if named || self.record.command.is_empty() {
             return Err(Failure::new("expected a command after --, and no other target")
-                .hint("for example: experiment --values batch=1,2,4 -- python train.py --batch {batch}"));
+                .hint("as in `sudo deepctx-bpf experiment --values batch=1,2 -- python train.py {batch}`"));
         }
         if self.record.flight.keep.is_some() || self.record.capture.raw.is_some() {
             return Err(Failure::new(
@@ -205,7 +211,7 @@ impl ExperimentArgs {
         for (place, Placeholder { name, .. }) in self.values.iter().enumerate() {
             if self.values[..place].iter().any(|other| other.name == *name) {
                 return Err(Failure::new(format_args!("--values {name}: given twice"))
-                    .hint(format_args!("write all values at once: {name}=1,2,4")));
+                    .hint(format_args!("write all values at once: --values {name}=1,2,4")));
             }
             let holder = format!("{{{name}}}");
             if !words().any(|word| word.to_string_lossy().contains(&holder)) {
@@ -220,7 +226,7 @@ impl ExperimentArgs {
         let names: BTreeSet<PathBuf> = combinations.iter().map(|values| self.profile(values, 1)).collect();
         if names.len() < combinations.len() {
             return Err(Failure::new("two of the values have the same name of a file")
-                .hint("leave out values that are given twice"));
+                .hint("leave out values that are given twice, or differ only in signs such as `/`"));
         }
         Ok(())
     }
@@ -388,6 +394,18 @@ mod tests {
         ] {
             let error = parsed(arguments).unwrap_err();
             assert!(error.contains(expect), "{arguments}: {error}");
+        }
+    }
+
+    #[test]
+    fn variables_of_refused_options_are_not_read() {
+        use clap::CommandFactory as _;
+
+        let command = Cli::command();
+        let experiment = command.find_subcommand("experiment").unwrap();
+        for id in ["pid", "comm", "cgroup", "container", "all", "keep", "on_hang", "raw"] {
+            let option = experiment.get_arguments().find(|option| option.get_id() == id).unwrap();
+            assert_eq!(option.get_env(), None, "{id}");
         }
     }
 

@@ -46,6 +46,18 @@ impl From<Completion> for ExitCode {
 /// Exit code of a command that could not run.
 pub(crate) const COULD_NOT_RUN: u8 = 2;
 
+/// What the exit codes mean, for the end of `--help`. The README has the same table.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  Done.
+  1  Done, but --max-loss, --fail-on or --on-finding RULE=stop applies.
+  2  Not done, or not all of it: wrong usage, missing privileges, an error.
+     doctor: something that a capture needs is missing. dump: every process
+     had ended. experiment: a run failed.
+`record -- COMMAND` passes on the code of its command if that is not 0
+(128 + signal if a signal ended it); an error of the capture is still 2.
+An interrupted experiment ends with the code of its command, or with 130.";
+
 /// The error of a command that could not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {

@@ -10,18 +10,18 @@ const WORDS: [(&[&str], &str); 9] = [
     (&["top", "attach", "watch", "ps"], "`sudo deepctx-bpf --pid PID` watches a running process"),
     (
         &["flamegraph", "flame", "svg", "html", "speedscope", "script", "convert"],
-        "`deepctx-bpf record --pid PID -o run.dctx`, then `deepctx-bpf export run.dctx --format svg -o run.svg` (or \
-         html, speedscope, …)",
+        "`sudo deepctx-bpf record --pid PID -o run.dctx`, then `deepctx-bpf export run.dctx --format svg -o run.svg` \
+         (or html, speedscope, …)",
     ),
     (
         &["run", "exec", "profile", "start"],
-        "`deepctx-bpf record -o run.dctx -- COMMAND` starts and records a command",
+        "`sudo deepctx-bpf record -o run.dctx -- COMMAND` starts and records a command",
     ),
     (
         &["stack", "stacks", "bt", "backtrace", "pstack", "threads"],
-        "`deepctx-bpf dump --pid PID` shows where each thread is",
+        "`sudo deepctx-bpf dump --pid PID` shows where each thread is",
     ),
-    (&["open", "show", "load", "tui", "ui"], "`deepctx-bpf view FILE` opens a profile in the terminal"),
+    (&["open", "show", "load", "tui", "ui"], VIEW),
     (
         &["stats", "stat", "summary", "print", "list"],
         "`deepctx-bpf report FILE` prints one screen of a profile",
@@ -29,13 +29,15 @@ const WORDS: [(&[&str], &str); 9] = [
     (&["compare", "regress"], "`deepctx-bpf diff BEFORE AFTER` compares two profiles"),
     (
         &["trace"],
-        "`deepctx-bpf record --trace 10s …` records single events, and `deepctx-bpf timeline` reads them",
+        "`sudo deepctx-bpf record --trace 10s …` records single events, and `deepctx-bpf timeline` reads them",
     ),
     (&["check", "setup", "info", "env"], "`deepctx-bpf doctor` says what works on this machine"),
 ];
 
+const VIEW: &str = "`deepctx-bpf view FILE` opens a profile in the terminal";
+
 /// What to type instead of a word that is no command.
-pub(crate) fn hint(error: &clap::Error) -> Option<&'static str> {
+pub(crate) fn hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -45,8 +47,14 @@ pub(crate) fn hint(error: &clap::Error) -> Option<&'static str> {
     }
 }
 
-fn instead(word: &str) -> Option<&'static str> {
-    WORDS.iter().find(|(words, _)| words.contains(&word)).map(|(_, hint)| *hint)
+fn instead(word: &str) -> Option<String> {
+    if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(format!("`sudo deepctx-bpf --pid {word}` watches that process"));
+    }
+    if word.ends_with(".dctx") {
+        return Some(VIEW.to_owned());
+    }
+    WORDS.iter().find(|(words, _)| words.contains(&word)).map(|(_, hint)| (*hint).to_owned())
 }
 
 #[cfg(test)]
@@ -61,14 +69,27 @@ mod tests {
         let check = |words: &[&str], expect: Option<&str>| {
             let error = Cli::command().try_get_matches_from([&["deepctx-bpf"], words].concat()).unwrap_err();
             let hint = hint(&error);
-            assert!(hint.unwrap_or_default().contains(expect.unwrap_or_default()), "{words:?}: {hint:?}");
+            let said = hint.as_deref().unwrap_or_default();
+            assert!(said.contains(expect.unwrap_or_default()), "{words:?}: {hint:?}");
             assert_eq!(hint.is_some(), expect.is_some(), "{words:?}");
         };
         check(&["top"], Some("--pid PID"));
         check(&["flamegraph"], Some("export run.dctx --format svg"));
         check(&["nonsense"], None);
+        // What is profiled, or was, without a command.
+        check(&["4711"], Some("`sudo deepctx-bpf --pid 4711`"));
+        check(&["run.dctx"], Some("deepctx-bpf view FILE"));
         // A command of ours, used wrongly.
         check(&["report", "--top"], None);
+    }
+
+    #[test]
+    fn hints_that_capture_begin_with_sudo() {
+        for (words, hint) in WORDS {
+            for command in ["--pid", "record", "dump"] {
+                assert!(!hint.contains(&format!("`deepctx-bpf {command}")), "{words:?}: {hint}");
+            }
+        }
     }
 
     #[test]

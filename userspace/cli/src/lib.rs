@@ -21,6 +21,7 @@ mod config;
 mod confinement;
 mod control;
 mod control_args;
+mod counted;
 mod debug_info;
 mod debuginfod;
 mod demo;
@@ -74,7 +75,9 @@ mod step_marker;
 mod target;
 mod timeline;
 mod tui_args;
+mod unused;
 mod user_rows;
+mod variables;
 mod view;
 mod workers;
 
@@ -99,7 +102,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Some(serve) = workers::asked_for(&arguments) {
         return workers::run(serve);
     }
-    let cli = match parse(arguments) {
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
@@ -110,31 +113,36 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
-    environment::refuse_renamed(&arguments, |name| std::env::var_os(name).is_some())
+fn parse(arguments: &[OsString]) -> Result<Cli, ExitCode> {
+    environment::refuse_renamed(arguments, |name| std::env::var_os(name).is_some())
         .map_err(|failure| failure.report())?;
-    let mut command = short_help::shorten(Cli::command(), &arguments);
-    if let Some(path) = config::file_named_in(&arguments, std::env::var_os("DEEPCTX_CONFIG")) {
+    let mut command = short_help::shorten(Cli::command(), arguments);
+    if let Some(path) = config::file_named_in(arguments, std::env::var_os("DEEPCTX_CONFIG")) {
         command = config::apply(command, &path).map_err(|failure| failure.report())?;
     }
-    command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(
-        |error| {
-            // Help and version are successful output; a closed pipe is no failure.
-            if ascii::is_needed(&std::io::stdout()) || ascii::is_needed(&std::io::stderr()) {
-                let text = error.render().to_string();
-                let _ = match error.use_stderr() {
-                    true => std::io::stderr().write_all(ascii::shown(&text, &std::io::stderr()).as_bytes()),
-                    false => std::io::stdout().write_all(ascii::shown(&text, &std::io::stdout()).as_bytes()),
-                };
-            } else {
-                let _ = error.print();
-            }
-            if let Some(hint) = familiar::hint(&error) {
-                let _ = writeln!(std::io::stderr(), "hint: {hint}");
-            }
-            ExitCode::from(if error.use_stderr() { COULD_NOT_RUN } else { 0 })
-        },
-    )
+    let matches = variables::parse(&command, arguments).map_err(|error| shown(&error))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| shown(&error))?;
+    unused::sentences(&matches).into_iter().for_each(note);
+    Ok(cli)
+}
+
+/// Shows why there is no command to run: help, version, or wrong usage.
+fn shown(error: &clap::Error) -> ExitCode {
+    // Help and version are successful output; a closed pipe is no failure.
+    if ascii::is_needed(&std::io::stdout()) || ascii::is_needed(&std::io::stderr()) {
+        let text = error.render().to_string();
+        let _ = match error.use_stderr() {
+            true => std::io::stderr().write_all(ascii::shown(&text, &std::io::stderr()).as_bytes()),
+            false => std::io::stdout().write_all(ascii::shown(&text, &std::io::stdout()).as_bytes()),
+        };
+    } else {
+        let _ = error.print();
+    }
+    if let Some(hint) = familiar::hint(error) {
+        let text = format!("hint: {hint}\n");
+        let _ = std::io::stderr().write_all(ascii::shown(&text, &std::io::stderr()).as_bytes());
+    }
+    ExitCode::from(if error.use_stderr() { COULD_NOT_RUN } else { 0 })
 }
 
 fn run(cli: Cli) -> Result<Completion, Failure> {
@@ -176,12 +184,16 @@ fn log(common: &CommonArgs) {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // A log whose reader went away (`2>&1 | head`) is lost. To say so on standard error would end the thread that
+        // logs, and with it the capture.
+        .log_internal_errors(false);
     // A second call in one process (tests) keeps the first one's subscriber.
     let _ = match common.log_format {
         LogFormat::Text => builder.without_time().try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+    tracing::debug!("deepctx-bpf {}", env!("CARGO_PKG_VERSION"));
 }
 
 /// Prints a note on standard error, beside the output.

@@ -42,7 +42,7 @@ const ONCE: Duration = Duration::from_secs(2);
 /// What stopped the command.
 pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     if !arguments.once {
-        screen::require_terminal()?;
+        screen::require_terminal("the live view", "`record` and `report`")?;
     }
     let files = flight_files(arguments)?;
     let requesters = files.is_some().then(ProfileRequesters::default);

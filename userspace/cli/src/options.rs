@@ -26,6 +26,7 @@ use super::demo_args::DemoArgs;
 use super::duration;
 use super::experiment_args::ExperimentArgs;
 use super::fail_on::FailCondition;
+use super::failure::EXIT_CODES;
 use super::flight_args::FlightArgs;
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::model_args::ModelArgs;
@@ -42,7 +43,8 @@ use deepctx_symbolizer::native::DebugInfo;
     name = "deepctx-bpf",
     version,
     args_conflicts_with_subcommands = true,
-    before_help = "  sudo deepctx-bpf --pid 4711\n  sudo deepctx-bpf record --pid 4711 --duration 10s -o run.dctx"
+    before_help = "  sudo deepctx-bpf --pid 4711\n  sudo deepctx-bpf record --pid 4711 --duration 10s -o run.dctx",
+    after_long_help = EXIT_CODES
 )]
 pub(crate) struct Cli {
     /// The command to run (default: `live`).
@@ -194,6 +196,8 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]
     pub rules: Option<PathBuf>,
     /// Quit after this time.
+    ///
+    /// A time is a number with `ms`, `s`, `m` or `h`, as in `30s` or `1h30m`; a number alone is seconds.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
     /// Exit with code 1 if more than this percentage of the samples was lost.
@@ -454,7 +458,7 @@ pub(crate) struct DiffArgs {
     pub fail_on: Vec<GrowthLimit>,
     /// Compare two traces event by event: which operators, calls and kernels were added or removed, or changed in
     /// number.
-    #[arg(long, conflicts_with_all = ["metric", "filter", "path"])]
+    #[arg(long, conflicts_with_all = ["view", "metric", "filter", "path"])]
     pub events: bool,
     /// With `--events`: only work launched from the start of training step A to the start of step B of the first trace.
     #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
@@ -464,7 +468,8 @@ pub(crate) struct DiffArgs {
     pub steps_after: Option<Steps>,
     /// Compare a table instead of calling contexts: operators by name, with the kernels, times and memory of each.
     /// Works across frameworks, vendors and ranks.
-    #[arg(long, value_name = "TABLE", env = "DEEPCTX_DIFF_TABLE", conflicts_with_all = ["events", "fail_on", "metric"])]
+    #[arg(long, value_name = "TABLE", env = "DEEPCTX_DIFF_TABLE",
+          conflicts_with_all = ["events", "fail_on", "view", "metric"])]
     pub table: Option<DiffTable>,
     /// How to look at it.
     #[command(flatten)]

@@ -14,6 +14,7 @@ use deepctx_uprobes::{Contents, Library, PlannedFile, Planner, Site};
 use serde_json::{Value, json};
 
 use super::capture_args::TargetArgs;
+use super::counted::counted;
 use super::failure::{Completion, Failure, one_line};
 use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
@@ -68,6 +69,13 @@ struct ScanTotals {
     unreadable: usize,
 }
 
+impl ScanTotals {
+    /// The processes of a file: none for a file of `--library`, which was opened through our own.
+    fn of(self, pids: &[u32]) -> &[u32] {
+        if self.processes > 0 { pids } else { &[] }
+    }
+}
+
 fn processes(arguments: &TargetArgs) -> Result<Vec<u32>, Failure> {
     find_processes(&target::targets(arguments, false), !arguments.no_children)
         .map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
@@ -75,7 +83,7 @@ fn processes(arguments: &TargetArgs) -> Result<Vec<u32>, Failure> {
 
 fn text(planner: &Planner, seen: ScanTotals, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     for planned in planner.planned() {
-        heading(planned, out)?;
+        heading(planned, seen, out)?;
         table(&planned.sites, verbose, out)?;
         for (because, symbols) in by_reason(planned) {
             writeln!(out, "  missing {}: {because}", symbols.len())?;
@@ -84,9 +92,12 @@ fn text(planner: &Planner, seen: ScanTotals, verbose: bool, out: &mut dyn Write)
         writeln!(out)?;
     }
     let probes: usize = planner.planned().iter().map(|planned| planned.sites.len()).sum();
-    write!(out, "{probes} probes in {} files", planner.planned().len())?;
-    if seen.processes > 0 {
-        write!(out, " of {} processes", seen.processes)?;
+    let files = planner.planned().len();
+    write!(out, "{} in {}", counted(probes as u64, "probe"), counted(files as u64, "file"))?;
+    match seen.processes {
+        0 => {}
+        1 => write!(out, " of 1 process")?,
+        several => write!(out, " of {several} processes")?,
     }
     if seen.unreadable > 0 {
         write!(out, " ({} could not be read)", seen.unreadable)?;
@@ -99,7 +110,7 @@ fn text(planner: &Planner, seen: ScanTotals, verbose: bool, out: &mut dyn Write)
     Ok(())
 }
 
-fn heading(planned: &PlannedFile, out: &mut dyn Write) -> io::Result<()> {
+fn heading(planned: &PlannedFile, seen: ScanTotals, out: &mut dyn Write) -> io::Result<()> {
     let what = match planned.contents {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "CUDA runtime linked in".to_owned(),
@@ -109,17 +120,26 @@ fn heading(planned: &PlannedFile, out: &mut dyn Write) -> io::Result<()> {
             _ => "deepctx collector".to_owned(),
         },
     };
-    let pids: Vec<_> = planned.pids.iter().take(8).map(ToString::to_string).collect();
-    let more = planned.pids.len().saturating_sub(8);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     writeln!(
         out,
-        "{}  ({what}; pid {}{more}; {} probes, {} missing)",
+        "{}  ({what}; {}{}, {} missing)",
         one_line(&planned.library.mapping.path().to_string_lossy()),
-        pids.join(", "),
-        planned.sites.len(),
+        written(seen.of(&planned.pids)),
+        counted(planned.sites.len() as u64, "probe"),
         planned.missing.len(),
     )
+}
+
+/// The processes of a file, for its heading.
+fn written(pids: &[u32]) -> String {
+    if pids.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<_> = pids.iter().take(8).map(ToString::to_string).collect();
+    match pids.len().saturating_sub(8) {
+        0 => format!("pid {}; ", shown.join(", ")),
+        more => format!("pid {} and {more} more; ", shown.join(", ")),
+    }
 }
 
 fn table(sites: &[Site], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -194,7 +214,7 @@ fn wrapped(words: &[String], out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn json_of(planner: &Planner, seen: ScanTotals, out: &mut dyn Write) -> io::Result<()> {
-    let files: Vec<Value> = planner.planned().iter().map(file_json).collect();
+    let files: Vec<Value> = planner.planned().iter().map(|planned| file_json(planned, seen)).collect();
     let absent: Vec<_> = planner.absent().iter().map(ToString::to_string).collect();
     let all = json!({
         "files": files,
@@ -206,7 +226,7 @@ fn json_of(planner: &Planner, seen: ScanTotals, out: &mut dyn Write) -> io::Resu
     writeln!(out)
 }
 
-fn file_json(planned: &PlannedFile) -> Value {
+fn file_json(planned: &PlannedFile, seen: ScanTotals) -> Value {
     let contents = match planned.contents {
         Contents::Library(family) => family.to_string(),
         Contents::RuntimeInside => "runtime-inside".to_owned(),
@@ -229,7 +249,7 @@ fn file_json(planned: &PlannedFile) -> Value {
         "path": planned.library.mapping.path().to_string_lossy(),
         "attach-path": planned.library.attach_path().to_string_lossy(),
         "contents": contents,
-        "pids": planned.pids,
+        "pids": seen.of(&planned.pids),
         "probes": planned.sites.iter().map(site_json).collect::<Vec<_>>(),
         "missing": missing,
     })
@@ -267,6 +287,15 @@ fn site_json(site: &Site) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_was_named_is_of_no_process() {
+        let scanned = ScanTotals { processes: 1, unreadable: 0 };
+        assert_eq!(written(scanned.of(&[4711, 4712])), "pid 4711, 4712; ");
+        assert_eq!(written(ScanTotals::default().of(&[4711])), "");
+        let many: Vec<u32> = (1..=10).collect();
+        assert_eq!(written(&many), "pid 1, 2, 3, 4, 5, 6, 7, 8 and 2 more; ");
+    }
 
     #[test]
     fn words_are_wrapped_and_none_is_lost() {

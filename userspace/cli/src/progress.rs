@@ -10,6 +10,7 @@ use deepctx_common::memory::MemoryUse;
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::ascii;
+use super::counted::counted;
 use super::duration::clock;
 use super::failure::one_line;
 use deepctx_session::Status;
@@ -151,8 +152,8 @@ fn line(elapsed: Duration, status: &Status, columns: usize) -> String {
         (0, clock(elapsed)),
         (1, format!("{:.0} samples/s", status.samples_per_second)),
         (4, launches.unwrap_or_default()),
-        (5, format!("{} samples", status.samples)),
-        (2, format!("{} records lost", status.lost)),
+        (5, counted(status.samples, "sample")),
+        (2, format!("{} lost", counted(status.lost, "record"))),
         (3, own),
     ];
     parts.retain(|(_, part)| !part.is_empty());

@@ -16,6 +16,7 @@ use deepctx_storage::folder::Folder;
 use super::command::SuspendedChild;
 use super::command_user::CommandUser;
 use super::control::ControlSocket;
+use super::counted::counted;
 use super::destination::Destination;
 use super::failure::{Completion, Failure};
 use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
@@ -303,12 +304,14 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
         .map_or(String::new(), |share| format!(", {} % of stacks complete", complete_percent(share)));
     let mut progress = Progress::new(false);
     let path = path.display().to_string();
+    let path = path.as_str();
     let what = match output {
-        Output::Growing(..) => path.as_str(),
+        Output::Growing(..) => path,
         Output::Kept => "captured",
     };
     let lost = lost_in_words(status.lost, ledger.received());
-    progress.say(&format!("{what}: {} samples in {elapsed}, {lost}{complete}", Count(status.samples)));
+    let samples = counted(status.samples, "sample");
+    progress.say(&format!("{what}: {samples} in {elapsed}, {lost}{complete}"));
     if let Some(gap) = main_gap(status.complete_share, ledger) {
         progress.say(&gap);
     }
@@ -316,8 +319,7 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
         progress.say(sentence);
     }
     if let Some(traced) = &status.traced {
-        let (kept, lost) = (Count(traced.kept), Count(traced.lost()));
-        progress.say(&format!("trace: {kept} events, {lost} lost; `deepctx-bpf timeline` shows them"));
+        progress.say(&of_trace(traced.kept, traced.lost(), path));
     }
     if status.samples == 0 {
         let waiting = match arguments.capture.off_cpu {
@@ -331,8 +333,14 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
         && status.write_error.is_none()
         && io::stderr().is_terminal()
     {
-        progress.say(&format!("next: deepctx-bpf report {}", quoted(&path)));
+        progress.say(&format!("next: deepctx-bpf report {}", quoted(path)));
     }
+}
+
+/// The single events of a recording, and the command that shows them.
+fn of_trace(kept: u64, lost: u64, path: &str) -> String {
+    let kept = counted(kept, "event");
+    format!("trace: {kept}, {lost} lost; `deepctx-bpf timeline {}` shows them", quoted(path))
 }
 
 /// The main cause of incomplete stacks, if there are many.
@@ -417,6 +425,14 @@ mod tests {
         ] {
             assert_eq!(lost_in_words(lost, received), expect);
         }
+    }
+
+    #[test]
+    fn the_command_for_a_trace_can_be_pasted() {
+        assert_eq!(
+            of_trace(1, 0, "my run.dctx"),
+            "trace: 1 event, 0 lost; `deepctx-bpf timeline 'my run.dctx'` shows them"
+        );
     }
 
     #[test]

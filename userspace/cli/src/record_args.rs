@@ -35,6 +35,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub pack: bool,
     /// Stop after this time (default: on Ctrl-C, or when the command or the last named process ends).
+    ///
+    /// A time is a number with `ms`, `s`, `m` or `h`, as in `30s` or `1h30m`; a number alone is seconds.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
     /// Flush interval. A power failure loses at most this much.

@@ -11,7 +11,7 @@ use deepctx_profile::Metric;
 use toml::{Table, Value};
 
 use super::failure::Failure;
-use super::{nearest, python_rules};
+use super::{config, nearest, python_rules};
 
 /// Maximum size of a rules file.
 const SIZE_MAX: u64 = 1 << 20;
@@ -61,7 +61,7 @@ pub(crate) fn read(path: &Path, settings: &mut Settings) -> Result<(), Failure> 
 }
 
 fn take(text: &str, settings: &mut Settings) -> Result<(), String> {
-    let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| config::syntax(text, &error))?;
     for (name, value) in &table {
         match value {
             Value::Array(rules) if name == OWN => {
@@ -149,6 +149,7 @@ mod tests {
         check("[small-kernels]\nmax_us = \"a\"", Err("must be a number"));
         check("small-kernels = 20", Err("must be a table"));
         check("[small-kernels", Err("unclosed"));
+        check("\n[small-kernels", Err("line 2: "));
     }
 
     #[test]

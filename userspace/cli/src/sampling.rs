@@ -19,7 +19,13 @@ pub(crate) struct SamplingArgs {
     pub pc_sampling: Option<SamplingPeriod>,
     /// Run kernels as launched, or one at a time. As launched, samples of a kernel with several launch sites cannot be
     /// separated.
-    #[arg(long, value_name = "MODE", env = "DEEPCTX_PC_SAMPLING_MODE", default_value = "continuous")]
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "DEEPCTX_PC_SAMPLING_MODE",
+        default_value = "continuous",
+        requires = "pc_sampling"
+    )]
     pub pc_sampling_mode: SamplingMode,
 }
 
@@ -67,6 +73,19 @@ mod tests {
         ] {
             assert_eq!(period(text).ok(), expect, "{text}");
         }
+    }
+
+    #[test]
+    fn a_mode_without_sampling_is_refused() {
+        use clap::Parser as _;
+
+        let parsed = |words: &[&str]| {
+            crate::options::Cli::try_parse_from([&["deepctx-bpf", "record"][..], words].concat())
+        };
+        let mode = ["--pc-sampling-mode", "serialized"];
+        assert!(parsed(&mode).unwrap_err().to_string().contains("required arguments"));
+        assert!(parsed(&[&["--pc-sampling"], &mode[..]].concat()).is_ok());
+        assert!(parsed(&[]).is_ok());
     }
 
     #[test]

@@ -19,16 +19,16 @@ use super::files::{self, Places};
 use super::output;
 use super::tui_args::TuiArgs;
 
-/// Fails without a terminal.
+/// Fails without a terminal. `view` is what needs one, `others` are commands that do without.
 ///
 /// # Errors
 /// Standard input or output is not a terminal.
-pub(crate) fn require_terminal() -> Result<(), Failure> {
+pub(crate) fn require_terminal(view: &str, others: &str) -> Result<(), Failure> {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Failure::new("the live view needs a terminal on standard input and output")
-        .hint("add --once to print one snapshot as text, or use `record` and `report`"))
+    Err(Failure::new(format_args!("{view} needs a terminal on standard input and output"))
+        .hint(format_args!("add --once to print one snapshot as text, or use {others}")))
 }
 
 /// A flag that is set when a signal asks the program to end: a killed view would leave the terminal unusable.

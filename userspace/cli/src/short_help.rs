@@ -85,6 +85,22 @@ mod tests {
     }
 
     #[test]
+    fn long_help_says_how_times_are_written() {
+        for command in CAPTURING {
+            let help = help(&[command, "--help"]);
+            assert!(help.contains("1h30m"), "{help}");
+        }
+    }
+
+    #[test]
+    fn long_help_ends_with_the_exit_codes() {
+        let long = help(&["--help"]);
+        let (_, codes) = long.split_once("\nExit codes:\n").unwrap();
+        assert!(codes.starts_with("  0  Done.\n  1  ") && !codes.contains("--help"), "{codes}");
+        assert!(!help(&["-h"]).contains("Exit codes"));
+    }
+
+    #[test]
     fn every_shown_option_exists() {
         let command = Cli::command();
         let commands = CAPTURING.map(|name| command.find_subcommand(name).unwrap());

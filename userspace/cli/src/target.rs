@@ -8,6 +8,7 @@ use std::fs;
 
 use deepctx_capture::config::{Bytes, Hertz, TraceWindow};
 use deepctx_capture::{CaptureConfig, ProbeFeature, Targets, doctor};
+use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
 
@@ -104,6 +105,7 @@ pub(crate) fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets>
 
 fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
     let description = description(target, command)?;
+    without_effect(capture).into_iter().for_each(super::note);
     let config = CaptureConfig {
         targets: targets(target, command.is_some()),
         follow_children: !target.no_children,
@@ -127,6 +129,27 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
         ..CaptureConfig::default()
     };
     Ok(Target { config, description })
+}
+
+/// Options that do nothing beside the others. These are no errors: a configuration may set them for all captures.
+fn without_effect(capture: &CaptureArgs) -> Vec<&'static str> {
+    let has = |feature| capture.probe.contains(&feature);
+    let has_optional =
+        !capture.probe.is_empty() || !capture.shapes.is_empty() || capture.probe_file.is_some();
+    let marks = capture.step_marker.iter().any(|marker| marker != STEP_MARKER);
+    let checks = [
+        (marks && !has(ProbeFeature::Ranges), "--step-marker has no effect without `--probe ranges`"),
+        (
+            capture.operator_stacks.is_some() && !has(ProbeFeature::Operators) && capture.shapes.is_empty(),
+            "--operator-stacks has no effect without `--probe operators` or --shapes",
+        ),
+        (
+            capture.probe_budget.is_some() && !has_optional,
+            "--probe-budget has no effect without --probe, --shapes or --probe-file",
+        ),
+        (capture.no_gpu && capture.probe_file.is_some(), "--probe-file has no effect with --no-gpu"),
+    ];
+    checks.into_iter().filter(|(is_idle, _)| *is_idle).map(|(_, sentence)| sentence).collect()
 }
 
 /// The rows of the user's probe file, and one for each step marker that is a library function.
@@ -217,6 +240,26 @@ mod tests {
         let CaptureConfig { targets, cache, .. } = of_record(&arguments).unwrap().config;
         let expect = CaptureConfig { targets, cache, ..CaptureConfig::default() };
         assert_eq!(of_record(&arguments).unwrap().config, expect);
+    }
+
+    #[test]
+    fn options_that_do_nothing_beside_others_are_named() {
+        let check = |words: &str, expect: &str| {
+            let words = format!("deepctx-bpf record {words}");
+            let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let Some(Command::Record(arguments)) = cli.command else { panic!("it is `record`") };
+            let said = without_effect(&arguments.capture);
+            let names: Vec<&str> = said.iter().filter_map(|said| said.split(' ').next()).collect();
+            assert_eq!(names.join(" "), expect, "{words}");
+        };
+        check("--all", "");
+        check("--step-marker train_step", "--step-marker");
+        check("--step-marker train_step --probe ranges", "");
+        check("--operator-stacks all --probe-budget 5%", "--operator-stacks --probe-budget");
+        check("--operator-stacks all --probe-budget 5% --probe operators", "");
+        check("--operator-stacks all --shapes aten::mm", "");
+        check("--probe-file rows.toml --probe-budget 5%", "");
+        check("--probe-file rows.toml --no-gpu", "--probe-file");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
         screen::print(&snapshot, request, &arguments.tui, places)?;
         return Ok(Completion::Fully);
     }
-    screen::require_terminal()?;
+    screen::require_terminal("the view", "`report`")?;
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
     let snapshots = StaticSnapshots::of_file(&arguments.profile);

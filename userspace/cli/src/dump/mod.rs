@@ -17,6 +17,7 @@ use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_session::dump::{self, Dump, DumpedFrame, DumpedProcess, DumpedThread, FrameRole, Wait};
 
 use crate::capture_args::TargetArgs;
+use crate::counted::counted;
 use crate::failure::{COULD_NOT_RUN, Completion, Failure};
 use crate::options::{DumpArgs, TextOrJson};
 use crate::{output, target, workers};
@@ -27,6 +28,12 @@ use crate::{output, target, workers};
 /// A target does not exist, a privilege is missing, or the output could not be written.
 pub(crate) fn run(arguments: &DumpArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
+    // The others would be left out without a word.
+    let named = arguments.target.pid.len();
+    if arguments.all_ranks && named > 1 {
+        return Err(Failure::new(format_args!("--all-ranks: expected one --pid, found {named}"))
+            .hint("name any one process of the job: its other ranks are found"));
+    }
     workers::install();
     let config = DumpConfig {
         targets: targets(&arguments.target)?,
@@ -91,6 +98,9 @@ fn text(dump: &Dump, each: bool, out: &mut dyn Write) -> io::Result<()> {
 fn write_process(process: &DumpedProcess, each: bool, out: &mut dyn Write) -> io::Result<()> {
     if process.ended {
         return writeln!(out, "process {} ended before its threads were read\n", process.pid);
+    }
+    if let Some(reason) = process.unread {
+        return writeln!(out, "{} (pid {}) not read: {}\n", process.name, process.pid, reason.sentence);
     }
     let threads = counted(process.threads.len() as u64, "thread");
     write!(out, "{} (pid {}), {threads}", process.name, process.pid)?;
@@ -213,10 +223,6 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 fn duration(ns: u64) -> String {
     const UNITS: [(u64, &str); 4] =
         [(3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms")];
@@ -255,6 +261,7 @@ mod tests {
             name: "train".to_owned(),
             rank: None,
             is_main_of_rank: false,
+            unread: None,
             ended: false,
             threads_ended: 0,
             threads,
@@ -325,12 +332,16 @@ mod tests {
         dump.processes[0].threads_ended = 2;
         let mut ended = dump.processes[0].clone();
         (ended.pid, ended.ended) = (9, true);
-        dump.processes.push(ended);
+        let mut silent = dump.processes[0].clone();
+        (silent.pid, silent.unread) = (11, Some(NoStack { key: "s", sentence: "it is silent" }));
+        silent.threads.clear();
+        dump.processes.extend([ended, silent]);
         check(
             &dump,
             false,
             "train (pid 1), 1 thread, 2 more ended meanwhile\n\nthread 2 worker-2: running\n    no stack: it ran\n\n\
-             process 9 ended before its threads were read\n\n2 threads read within 2.5 ms, none stopped\n",
+             process 9 ended before its threads were read\n\ntrain (pid 11) not read: it is silent\n\n\
+             2 threads read within 2.5 ms, none stopped\n",
         );
     }
 
@@ -341,6 +352,17 @@ mod tests {
         check(&dump, false, all);
         dump.is_cut = true;
         check(&dump, false, &format!("{all}some threads are missing: there are more than are read\n"));
+    }
+
+    #[test]
+    fn all_ranks_are_found_from_one_process() {
+        use clap::Parser as _;
+
+        let words = ["deepctx-bpf", "dump", "--pid", "1,2", "--all-ranks"];
+        let cli = crate::options::Cli::try_parse_from(words).unwrap();
+        let Some(crate::options::Command::Dump(arguments)) = cli.command else { panic!("it is `dump`") };
+        let failure = run(&arguments).unwrap_err().to_string();
+        assert!(failure.contains("--all-ranks: expected one --pid, found 2"), "{failure}");
     }
 
     #[test]

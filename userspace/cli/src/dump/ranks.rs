@@ -11,7 +11,8 @@ use std::io::{self, Write};
 
 use deepctx_session::dump::{Dump, DumpedFrame, DumpedJob, DumpedProcess, DumpedThread, FrameRole};
 
-use super::{alike, counted, grouped, ids, write_stack};
+use super::{alike, grouped, ids, write_stack};
+use crate::counted::counted;
 
 /// A thread with its process.
 type ThreadOfProcess<'d> = (&'d DumpedProcess, &'d DumpedThread);
@@ -34,6 +35,11 @@ pub(super) fn text(dump: &Dump, job: &DumpedJob, each: bool, out: &mut dyn Write
     }
     for process in dump.processes.iter().filter(|process| process.ended) {
         writeln!(out, "process {}{} ended before its threads were read\n", process.pid, of_rank(process))?;
+    }
+    for process in &dump.processes {
+        if let Some(reason) = process.unread {
+            writeln!(out, "process {}{} not read: {}\n", process.pid, of_rank(process), reason.sentence)?;
+        }
     }
     let others = dump.processes.iter().flat_map(|process| {
         let threads = process.threads.iter().map(move |thread| (process, thread));
@@ -126,6 +132,8 @@ fn ranks(group: &[ThreadOfProcess<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_session::dump::NoStack;
+
     use super::super::tests::{frame, thread};
     use super::*;
 
@@ -140,6 +148,7 @@ mod tests {
                 name: "python3".to_owned(),
                 rank: Some(rank),
                 is_main_of_rank: true,
+                unread: None,
                 ended: false,
                 threads_ended: 0,
                 threads: vec![
@@ -192,6 +201,18 @@ mod tests {
             &dump,
             "1 rank of 8 (torchrun) on this host, no main thread was read\n\n\
              process 10 of rank 1 ended before its threads were read\n\n",
+        );
+    }
+
+    #[test]
+    fn a_rank_that_is_not_read_is_named() {
+        let mut dump = dump(&[(1, 10, 7)]);
+        dump.processes[0].unread = Some(NoStack { key: "s", sentence: "it is silent" });
+        dump.processes[0].threads.clear();
+        check(
+            &dump,
+            "1 rank of 8 (torchrun) on this host, no main thread was read\n\n\
+             process 10 of rank 1 not read: it is silent\n\n",
         );
     }
 }

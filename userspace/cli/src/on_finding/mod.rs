@@ -13,6 +13,7 @@ use std::str::FromStr;
 use deepctx_analysis::findings::{Finding, Findings, Settings, Severity};
 use rustix::process::Signal;
 
+use super::counted::counted;
 use super::fail_on::FailCondition;
 use super::failure::Failure;
 
@@ -156,8 +157,12 @@ pub(crate) fn settings(
 /// One line per finding.
 pub(crate) fn lines(found: &Findings) -> Vec<String> {
     if found.findings.is_empty() {
-        let unchecked = found.checks.len() - found.checked();
-        return vec![format!("no findings: {} rules checked, {unchecked} lack their input", found.checked())];
+        let checked = counted(found.checked() as u64, "rule");
+        let unchecked = match found.checks.len() - found.checked() {
+            1 => "1 lacks its input".to_owned(),
+            several => format!("{several} lack their input"),
+        };
+        return vec![format!("no findings: {checked} checked, {unchecked}")];
     }
     let line =
         |finding: &Finding| format!("finding {} ({}): {}", finding.rule, finding.severity, finding.title);
@@ -180,6 +185,25 @@ mod tests {
         check("hotspot:medium=stop");
         check("hotspot=signal:USR1");
         check("hotspot=run:curl -d @- 'https://example.org/?a=b'");
+    }
+
+    #[test]
+    fn one_rule_is_singular() {
+        use deepctx_analysis::findings::Check;
+
+        let check = |reason: Option<&str>| Check {
+            rule: "hotspot".into(),
+            outcome: Check::HEALTHY.into(),
+            datapoints: 1,
+            reason: reason.map(str::to_owned),
+            reason_key: None,
+            record_with: None,
+        };
+        let one = [check(None), check(Some("it has none"))];
+        let mut found = Findings { checks: one.to_vec(), ..Findings::default() };
+        assert_eq!(lines(&found), ["no findings: 1 rule checked, 1 lacks its input"]);
+        found.checks.extend(one);
+        assert_eq!(lines(&found), ["no findings: 2 rules checked, 2 lack their input"]);
     }
 
     #[test]
