@@ -89,7 +89,7 @@ reasons! {
     /// Replaces `no-mapping` as the end of a native walk.
     pub const CODE_TOO_NEW = "code-too-new",
         "the code's unwind rows were not there: it was made or loaded just before, or its mapping found no room",
-        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings; `mapping-over-share` counts mappings without room";
+        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings; `mapping-left-out` and `mapping-over-share` count mappings without room";
 }
 
 /// Why something was dropped or has a gap, as a profile keeps it.
