@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 use crate::own_contexts::{OwnContexts, OwnerContext, PROCESSES_AT_ONCE, THREADS_AT_ONCE, THREADS_OF_OTHERS};
 use crate::symbols::{SpaceId, Symbols};
 
-/// Cached threads: more than run on a big host; when full, the cache is cleared and refilled from the tree.
-const THREADS_MAX: usize = 1 << 16;
+/// Cached threads: more than run at a time on most hosts; when full, the cache is cleared and refilled from the tree.
+const THREADS_MAX: usize = 1 << 14;
 
 /// The threads seen so far.
 #[derive(Debug, Default)]
