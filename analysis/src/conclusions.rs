@@ -109,10 +109,10 @@ fn training_phases(profile: &Profile, phases: &[Phase]) -> Vec<PhaseRow> {
 /// How long training steps took, and times of the latest.
 fn steps(profile: &Profile) -> Option<(StepFigures, Vec<Nanos>)> {
     let (place, cell) = step_place(profile)?;
-    let Cell { count, min, max, .. } = *cell;
+    let Cell { count, min, max, .. } = cell;
     let mean = Nanos(cell.mean().unwrap_or(0.0) as u64);
     let times = profile.step_times.of(place);
-    let percentile = |percent| Some(times?.percentile(percent, cell)?.middle());
+    let percentile = |percent| Some(times?.percentile(percent, &cell)?.middle());
     let figures = StepFigures {
         count,
         mean,

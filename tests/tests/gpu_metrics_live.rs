@@ -117,7 +117,7 @@ impl RecordedProfile {
             Frame::Resource { name } => strings.get(name) == resource,
             _ => false,
         };
-        tree.cells(metric).find(|(node, _)| of(*node)).map_or(Cell::EMPTY, |(_, cell)| *cell)
+        tree.cells(metric).find(|(node, _)| of(*node)).map_or(Cell::EMPTY, |(_, cell)| cell)
     }
 
     /// Asserts that every reading of a level had this value.

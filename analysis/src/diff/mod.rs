@@ -131,7 +131,7 @@ impl Comparison {
             };
         }
         for (node, cell) in contexts.tree.cells(selection.metric) {
-            self.nodes[place_of[node.index()] as usize].cells[side].merge(cell);
+            self.nodes[place_of[node.index()] as usize].cells[side].merge(&cell);
         }
     }
 

@@ -420,7 +420,7 @@ impl Operators {
         for metric in host.into_iter().chain(metrics) {
             for (node, cell) in profile.tree.cells(metric) {
                 let at = within.get(node.index()).copied().unwrap_or_default();
-                let more = Sums::of(metric, cell, at.is_itself, of_trace);
+                let more = Sums::of(metric, &cell, at.is_itself, of_trace);
                 match at.operator.and_then(|name| sums.get_mut(name as usize)) {
                     Some(sums) => sums[usize::from(at.backward)].add(&more),
                     None => found.outside.add(&more),

@@ -115,12 +115,12 @@ pub(crate) fn training_steps(profile: &Profile) -> Option<u64> {
 }
 
 /// Training steps at the place with most of them: several optimizers end several steps at a time.
-pub(crate) fn step_cell(profile: &Profile) -> Option<&Cell> {
+pub(crate) fn step_cell(profile: &Profile) -> Option<Cell> {
     step_place(profile).map(|(_, cell)| cell)
 }
 
 /// The same, with the place.
-pub(crate) fn step_place(profile: &Profile) -> Option<(NodeId, &Cell)> {
+pub(crate) fn step_place(profile: &Profile) -> Option<(NodeId, Cell)> {
     profile.tree.cells(Metric::StepTime).max_by_key(|(_, cell)| cell.count)
 }
 

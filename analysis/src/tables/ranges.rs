@@ -65,7 +65,7 @@ fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
     let mut cells: BTreeMap<(String, String), (Cell, Histogram)> = BTreeMap::new();
     for (node, cell) in profile.tree.cells(metric) {
         let (sum, times) = cells.entry(name_and_place(profile, node)).or_default();
-        sum.merge(cell);
+        sum.merge(&cell);
         if metric == Metric::StepTime
             && let Some(of_node) = profile.step_times.of(node)
         {

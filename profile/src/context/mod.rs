@@ -61,7 +61,7 @@ impl<'p> Contexts<'p> {
         }
         for &metric in Metric::ALL {
             for (node, cell) in profile.tree.cells(metric) {
-                tree.add_cell(place[node.index()], metric, cell);
+                tree.add_cell(place[node.index()], metric, &cell);
             }
         }
         Contexts { strings: &profile.strings, frames, tree }
@@ -154,11 +154,11 @@ mod tests {
                 let stack: Vec<FrameId> =
                     selection.stack(stack).map(|frame| one_by_one.frames.intern(frame)).collect();
                 let node = one_by_one.tree.path(NodeId::ROOT, stack);
-                one_by_one.tree.add_cell(node, Metric::CpuTime, cell);
+                one_by_one.tree.add_cell(node, Metric::CpuTime, &cell);
             }
             let contents = |frames: &Frames, tree: &Tree| {
                 let frames = |node| tree.stack(node).into_iter().map(|id| frames.get(id)).collect::<Vec<_>>();
-                let cells = tree.cells(Metric::CpuTime).map(|(node, cell)| (frames(node), *cell));
+                let cells = tree.cells(Metric::CpuTime).map(|(node, cell)| (frames(node), cell));
                 let mut all: Vec<(String, Cell)> = cells.map(|(f, cell)| (format!("{f:?}"), cell)).collect();
                 all.sort_by(|a, b| a.0.cmp(&b.0));
                 all

@@ -142,7 +142,7 @@ impl RecentPart {
         }
         for (metric, node, cell) in profile.tree.recent() {
             let node = copy.node(node);
-            copy.to.tree.add_cell(node, metric, cell);
+            copy.to.tree.add_cell(node, metric, &cell);
         }
         let mut steps = StepTimes::default();
         for part in self.slices.iter().map(|slice| &slice.steps).chain(profile.step_times.recent()) {

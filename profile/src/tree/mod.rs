@@ -5,7 +5,7 @@
 //! sort.
 //!
 //! ```text
-//!   nodes                              children              columns[cpu-time]
+//!   nodes                              children              columns[cpu-time] (see `column`)
 //!   ┌───┬────────┬───────┬─────────┐   first: in the node    places          cells
 //!   │ 0 │ parent │ frame │ first ──┼─▶ others: one map,      ┌───┐           ┌─────────────────────┐
 //!   │ 1 │        │       │         │   (parent, frame)       │ – │     ┌────▶│ count sum min max … │
@@ -17,6 +17,7 @@
 //! load and a comparison per frame, and only side branches pay for hashing. Only nodes with values own a cell. A
 //! parent's number is always below its children's, so one backward pass computes all inclusive values.
 
+mod column;
 mod trie;
 
 pub(crate) use trie::Trie;
@@ -25,6 +26,7 @@ use crate::frame::Frame;
 use crate::intern::{FrameId, Id};
 use crate::metric::{Cell, Metric};
 use crate::owner::{Owner, OwnerShares};
+use column::Column;
 
 /// Handle of a node.
 pub type NodeId = Id<Node>;
@@ -58,14 +60,6 @@ pub struct Tree {
 
 /// Figures of one metric at some nodes.
 pub type MetricCells = (Metric, Vec<(NodeId, Cell)>);
-
-/// Figures of one metric.
-#[derive(Clone, Debug, Default)]
-struct Column {
-    /// By node: index in `cells` plus one, 0 for none. May be shorter than the tree.
-    places: Vec<u32>,
-    cells: Vec<Cell>,
-}
 
 impl Tree {
     /// A tree that grows to `nodes_max` nodes.
@@ -128,18 +122,18 @@ impl Tree {
     /// Adds one value at a node.
     #[inline]
     pub fn add(&mut self, node: NodeId, metric: Metric, value: u64) {
-        self.columns[metric.index()].cell(node).add(value);
+        self.columns[metric.index()].add(node, value);
         if let Some(recent) = self.recent.get_mut(metric.index()) {
-            recent.cell(node).add(value);
+            recent.add(node, value);
         }
     }
 
     /// Adds the values of a cell at a node.
     pub fn add_cell(&mut self, node: NodeId, metric: Metric, values: &Cell) {
         if !values.is_empty() {
-            self.columns[metric.index()].cell(node).merge(values);
+            self.columns[metric.index()].merge(node, values);
             if let Some(recent) = self.recent.get_mut(metric.index()) {
-                recent.cell(node).merge(values);
+                recent.merge(node, values);
             }
         }
     }
@@ -150,7 +144,7 @@ impl Tree {
     }
 
     /// Figures added since [`Tree::take_recent`].
-    pub fn recent(&self) -> impl Iterator<Item = (Metric, NodeId, &Cell)> {
+    pub fn recent(&self) -> impl Iterator<Item = (Metric, NodeId, Cell)> {
         let columns = Metric::ALL.iter().zip(&self.recent);
         columns.flat_map(|(&metric, column)| column.iter().map(move |(node, cell)| (metric, node, cell)))
     }
@@ -171,7 +165,7 @@ impl Tree {
         }
         for (&metric, column) in Metric::ALL.iter().zip(&other.columns) {
             for (node, cell) in column.iter() {
-                self.add_cell(here[node.index()], metric, cell);
+                self.add_cell(here[node.index()], metric, &cell);
             }
         }
         self.shares.merge_refused(&other.shares);
@@ -216,22 +210,22 @@ impl Tree {
 
     /// Exclusive figures of a node.
     pub fn exclusive(&self, node: NodeId, metric: Metric) -> Cell {
-        self.columns[metric.index()].get(node).copied().unwrap_or_default()
+        self.columns[metric.index()].get(node).unwrap_or_default()
     }
 
     /// Figures of every node that has any, in no particular order.
-    pub fn cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, &Cell)> {
+    pub fn cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, Cell)> {
         self.columns[metric.index()].iter()
     }
 
     /// Like [`Tree::cells`], with the index of each cell: a number that never changes, below the count of cells.
-    pub fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
+    pub fn placed_cells(&self, metric: Metric) -> impl Iterator<Item = (NodeId, usize, Cell)> {
         self.columns[metric.index()].placed()
     }
 
     /// Metrics that have values.
     pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
-        Metric::ALL.iter().copied().filter(|m| !self.columns[m.index()].cells.is_empty())
+        Metric::ALL.iter().copied().filter(|m| !self.columns[m.index()].is_empty())
     }
 
     /// Those of them whose values add up.
@@ -241,16 +235,12 @@ impl Tree {
 
     /// Whether [`Tree::total`] of a metric is above zero: ends at the first such value.
     pub fn has(&self, metric: Metric) -> bool {
-        self.columns[metric.index()].cells.iter().any(|cell| cell.sum > 0)
+        self.columns[metric.index()].has_sum()
     }
 
     /// Figures of the whole tree.
     pub fn total(&self, metric: Metric) -> Cell {
-        let mut total = Cell::EMPTY;
-        for cell in &self.columns[metric.index()].cells {
-            total.merge(cell);
-        }
-        total
+        self.columns[metric.index()].total()
     }
 
     /// Sums of every node and all below it, by node number.
@@ -277,54 +267,6 @@ impl Tree {
         }
         frames.reverse();
         frames
-    }
-}
-
-impl Column {
-    #[inline]
-    fn cell(&mut self, node: NodeId) -> &mut Cell {
-        let index = node.index();
-        if index >= self.places.len() {
-            self.places.resize(index + 1, 0);
-        }
-        if self.places[index] == 0 {
-            self.cells.push(Cell::EMPTY);
-            // At most one cell per node, and nodes are numbered by u32.
-            self.places[index] = self.cells.len() as u32;
-        }
-        &mut self.cells[self.places[index] as usize - 1]
-    }
-
-    fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u32>() + self.cells.capacity() * size_of::<Cell>()
-    }
-
-    /// All cells, in no particular order; the capacity is kept.
-    fn take(&mut self) -> Vec<(NodeId, Cell)> {
-        if self.cells.is_empty() {
-            return Vec::new();
-        }
-        let taken = self.iter().map(|(node, cell)| (node, *cell)).collect();
-        self.places.fill(0);
-        self.cells.clear();
-        taken
-    }
-
-    fn get(&self, node: NodeId) -> Option<&Cell> {
-        let place = *self.places.get(node.index())?;
-        self.cells.get((place as usize).checked_sub(1)?)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (NodeId, &Cell)> {
-        self.placed().map(|(node, _, cell)| (node, cell))
-    }
-
-    fn placed(&self) -> impl Iterator<Item = (NodeId, usize, &Cell)> {
-        let numbered = (0u32..).map(NodeId::from_number).zip(&self.places);
-        numbered.filter_map(|(node, &place)| {
-            let place = (place as usize).checked_sub(1)?;
-            Some((node, place, self.cells.get(place)?))
-        })
     }
 }
 

@@ -86,7 +86,7 @@ fn grow(tree: &mut Tree, adds: &[(Vec<u32>, u8, u64)]) {
 fn contents(tree: &Tree) -> Vec<(Metric, Vec<FrameId>, Cell)> {
     let mut all: Vec<_> = tree
         .metrics()
-        .flat_map(|metric| tree.cells(metric).map(move |(node, cell)| (metric, tree.stack(node), *cell)))
+        .flat_map(|metric| tree.cells(metric).map(move |(node, cell)| (metric, tree.stack(node), cell)))
         .collect();
     all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     all

@@ -76,7 +76,7 @@ pub fn only_contexts(profile: &Profile, passes: impl Fn(NodeId) -> bool) -> Prof
     for &metric in Metric::ALL {
         for (node, cell) in profile.tree.cells(metric).filter(|(node, _)| passes(*node)) {
             let place = place(&profile.tree, &mut tree, &mut places, node);
-            tree.add_cell(place, metric, cell);
+            tree.add_cell(place, metric, &cell);
         }
     }
     let mut gpu = Gpu::default();

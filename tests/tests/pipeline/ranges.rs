@@ -288,6 +288,6 @@ fn a_function_that_marks_steps_ends_one_with_each_call() {
     let profile = pipeline.profile();
     let (place, steps) = profile.tree.cells(Metric::StepTime).next().unwrap();
     let times = profile.step_times.of(place).unwrap();
-    let percentile = |percent| times.percentile(percent, steps).map(|bounds| bounds.middle().0);
+    let percentile = |percent| times.percentile(percent, &steps).map(|bounds| bounds.middle().0);
     assert_eq!([50, 95].map(percentile), [Some(20), Some(30)]);
 }

@@ -20,7 +20,7 @@ fn by_name(profile: &Profile, metric: Metric) -> BTreeMap<String, Cell> {
     let mut by_name: BTreeMap<String, Cell> = BTreeMap::new();
     for (node, cell) in profile.tree.cells(metric) {
         let Frame::Range { name } = profile.frames.get(profile.tree.node(node).frame) else { continue };
-        by_name.entry(profile.strings.get(name).to_owned()).or_insert(Cell::EMPTY).merge(cell);
+        by_name.entry(profile.strings.get(name).to_owned()).or_insert(Cell::EMPTY).merge(&cell);
     }
     by_name
 }

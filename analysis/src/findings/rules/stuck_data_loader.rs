@@ -52,7 +52,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     else {
         return Outcome::Healthy { datapoints };
     };
-    let long_ns = cells().map(|(_, cell)| long_at_least(cell)).fold(0, u64::saturating_add);
+    let long_ns = cells().map(|(_, cell)| long_at_least(&cell)).fold(0, u64::saturating_add);
     let whole = loading.time(host).value.saturating_add(loading.time(Metric::OffCpuTime).value);
     let share = percent(long_ns, whole);
     if Nanos(long_ns).as_seconds() < values.get("min_seconds") || share < values.get("min_percent") {

@@ -145,14 +145,14 @@ impl StoredExtent {
         for &metric in Metric::ALL {
             let written = &self.values[metric.index()];
             for (node, place, cell) in profile.tree.placed_cells(metric) {
-                let Some(new) = written.news(place, cell) else { continue };
+                let Some(new) = written.news(place, &cell) else { continue };
                 if totals.len() % BATCH_ROWS == BATCH_ROWS - 1 {
                     batches.push(Batch::new(Table::Values));
                 }
                 if let Some(batch) = batches.last_mut() {
                     schema::push_value(batch, window, node.number(), metric.name(), &new);
                 }
-                totals.push((metric, place, *cell));
+                totals.push((metric, place, cell));
             }
         }
         (batches, totals)

@@ -52,7 +52,7 @@ fn steps_of_a_trace_have_percentiles() {
     let steps: Vec<_> = (0..10).map(|n| ("ProfilerStep#1", "user_annotation", n * 100, 10 + n)).collect();
     let profile = read(document(&steps).as_bytes(), "x").unwrap().profile;
     let (place, cell) = profile.tree.cells(Metric::StepTime).next().unwrap();
-    let median = profile.step_times.of(place).and_then(|times| times.percentile(50, cell)).unwrap();
+    let median = profile.step_times.of(place).and_then(|times| times.percentile(50, &cell)).unwrap();
     assert!(median.least.0 <= 14_000 && 14_000 <= median.most.0, "{median:?}");
     assert!(median.most.0 - median.least.0 <= 14_000 / 16, "{median:?}");
 }
