@@ -133,6 +133,7 @@ fn read(container: &Container, manifest: Manifest) -> StoredProfile {
         profile: Profile::new(manifest.meta, LIMITS),
         frames: FxHashMap::default(),
         nodes: FxHashMap::from_iter([(0, NodeId::ROOT)]),
+        stand_ins: Vec::new(),
         shapes: Shapes::default(),
         lost: Vec::new(),
     };
@@ -185,6 +186,8 @@ struct Reader<'a> {
     frames: FxHashMap<u32, FrameId>,
     /// By number on disk.
     nodes: FxHashMap<u32, NodeId>,
+    /// Frames in place of lost rows, by key of the reason: a hostile profile has one for each of millions of nodes.
+    stand_ins: Vec<(&'static str, FrameId)>,
     shapes: Shapes,
     lost: Vec<LostSegment>,
 }
@@ -296,8 +299,13 @@ impl Reader<'_> {
     }
 
     fn stand_in(&mut self, reason: &deepctx_common::reason::Reason) -> FrameId {
-        let reason = self.profile.strings.intern(reason.key);
-        self.profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() })
+        if let Some((_, frame)) = self.stand_ins.iter().find(|(key, _)| *key == reason.key) {
+            return *frame;
+        }
+        let name = self.profile.strings.intern(reason.key);
+        let frame = self.profile.frames.intern(Frame::Unresolved { reason: name, origin: Origin::default() });
+        self.stand_ins.push((reason.key, frame));
+        frame
     }
 
     /// The newest readable ledger: each is complete.
