@@ -294,6 +294,21 @@ impl Cell {
     /// Largest sum of squares: what the store's `DECIMAL(38, 0)` holds.
     pub const SUM_SQUARES_MAX: u128 = 10u128.pow(38) - 1;
 
+    /// This many times the same value.
+    pub fn repeated(count: u64, value: u64) -> Cell {
+        if count == 0 {
+            return Cell::EMPTY;
+        }
+        let squares = (u128::from(value) * u128::from(value)).saturating_mul(u128::from(count));
+        Cell {
+            count,
+            sum: count.saturating_mul(value),
+            min: value,
+            max: value,
+            sum_squares: squares.min(Self::SUM_SQUARES_MAX),
+        }
+    }
+
     /// Adds one value.
     #[inline]
     pub fn add(&mut self, value: u64) {

@@ -207,18 +207,7 @@ impl EqualValues {
     }
 
     fn cell(self) -> Cell {
-        let EqualValues { count, value } = self;
-        if count == 0 {
-            return Cell::EMPTY;
-        }
-        let squares = (u128::from(value) * u128::from(value)).saturating_mul(u128::from(count));
-        Cell {
-            count,
-            sum: count.saturating_mul(value),
-            min: value,
-            max: value,
-            sum_squares: squares.min(Cell::SUM_SQUARES_MAX),
-        }
+        Cell::repeated(self.count, self.value)
     }
 }
 

@@ -68,7 +68,7 @@ impl Totals {
     /// The sum of squares if all values are equal.
     fn squares_of_equal_values(&self) -> u128 {
         let value = self.sum.checked_div(self.count).unwrap_or(0);
-        u128::from(value).saturating_mul(u128::from(self.sum)).min(Cell::SUM_SQUARES_MAX)
+        Cell::repeated(self.count, value).sum_squares
     }
 }
 
