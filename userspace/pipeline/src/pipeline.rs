@@ -71,8 +71,6 @@ enum Change<M> {
     Fork(ProcessEvent),
     Exec(ProcessEvent),
     Exit(ProcessEvent),
-    /// A library was mapped; its description follows as a space.
-    Map,
     Space(SpaceUpdate<M>),
 }
 
@@ -317,7 +315,12 @@ impl<S: Symbols> Pipeline<S> {
                     continue;
                 }
                 Event::Fork(event) => Change::Fork(event),
-                Event::Map(_) => Change::Map,
+                // It changes nothing: the description of the mapping follows as a space. There may be 100 000 a second,
+                // too many to order.
+                Event::Map(_) => {
+                    self.accounts.process();
+                    continue;
+                }
                 Event::Exec(event) => {
                     self.python_seen.forget(event.pid);
                     self.symbols.replacement_seen(event.pid);
@@ -384,7 +387,6 @@ impl<S: Symbols> Pipeline<S> {
                 self.process_changes(&event, ProcessChangeKind::Ends);
                 self.symbols.on_exit(&event);
             }
-            Change::Map => {}
             Change::Space(update) => self.symbols.space_changed(update),
         }
         true
