@@ -1,17 +1,17 @@
 //! Columns: the exclusive figures of one metric.
 //!
-//! Owns: [`Column`]: which nodes have figures, and in which form. Because: nearly all values of a long capture are
+//! Owns: [`Column`]: the figures, and in which form they are kept. Because: nearly all values of a long capture are
 //! samples of one timer, which all weigh the same: of such values, count and value say all, in a third of the memory.
-//! Does not: know the shape of the tree.
+//! Does not: know the shape of the tree, or how a node's cell is found (`places`).
 
 use super::NodeId;
+use super::places::Places;
 use crate::metric::Cell;
 
 /// Figures of one metric.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Column {
-    /// By node: index in `cells` plus one, 0 for none. May be shorter than the tree.
-    places: Vec<u32>,
+    places: Places,
     cells: Cells,
 }
 
@@ -64,20 +64,22 @@ impl Column {
     /// Index of a node's cell, which is empty if it is new.
     #[inline]
     fn place(&mut self, node: NodeId) -> usize {
-        let index = node.index();
-        if index >= self.places.len() {
-            self.places.resize(index + 1, 0);
+        match self.places.get(node) {
+            Some(place) => place,
+            None => self.new_place(node),
         }
-        if self.places[index] == 0 {
-            // At most one cell per node, and nodes are numbered by u32.
-            self.places[index] = self.cells.push_empty() as u32;
-        }
-        self.places[index] as usize - 1
+    }
+
+    fn new_place(&mut self, node: NodeId) -> usize {
+        let place = self.cells.len();
+        self.cells.push_empty();
+        self.places.insert(node, place);
+        place
     }
 
     /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u32>() + self.cells.bytes()
+        self.places.bytes() + self.cells.bytes()
     }
 
     /// Whether no node has figures.
@@ -85,21 +87,16 @@ impl Column {
         self.cells.len() == 0
     }
 
-    /// All cells, in no particular order; the capacity is kept.
+    /// All cells, by node; nodes have none then.
     pub(super) fn take(&mut self) -> Vec<(NodeId, Cell)> {
-        if self.is_empty() {
-            return Vec::new();
-        }
         let taken = self.iter().collect();
-        self.places.fill(0);
-        self.cells.clear();
+        *self = Self::default();
         taken
     }
 
     /// Figures of a node that has any.
     pub(super) fn get(&self, node: NodeId) -> Option<Cell> {
-        let place = *self.places.get(node.index())?;
-        self.cells.get((place as usize).checked_sub(1)?)
+        self.cells.get(self.places.get(node)?)
     }
 
     /// All cells, by node.
@@ -109,11 +106,7 @@ impl Column {
 
     /// All cells, by node, with the index of each.
     pub(super) fn placed(&self) -> impl Iterator<Item = (NodeId, usize, Cell)> {
-        let numbered = (0u32..).map(NodeId::from_number).zip(&self.places);
-        numbered.filter_map(|(node, &place)| {
-            let place = (place as usize).checked_sub(1)?;
-            Some((node, place, self.cells.get(place)?))
-        })
+        self.places.iter().filter_map(|(node, place)| Some((node, place, self.cells.get(place)?)))
     }
 
     /// Whether the values of any node have a sum above zero: ends at the first such cell.
@@ -136,13 +129,12 @@ impl Column {
 }
 
 impl Cells {
-    /// Appends an empty cell; the number of cells.
-    fn push_empty(&mut self) -> usize {
+    /// Appends an empty cell.
+    fn push_empty(&mut self) {
         match self {
             Cells::Equal(cells) => cells.push(EqualValues::default()),
             Cells::Any(cells) => cells.push(Cell::EMPTY),
         }
-        self.len()
     }
 
     /// From now on, the values of a cell may differ.
@@ -164,13 +156,6 @@ impl Cells {
         match self {
             Cells::Equal(cells) => cells.len(),
             Cells::Any(cells) => cells.len(),
-        }
-    }
-
-    fn clear(&mut self) {
-        match self {
-            Cells::Equal(cells) => cells.clear(),
-            Cells::Any(cells) => cells.clear(),
         }
     }
 

@@ -7,7 +7,7 @@
 //! ```text
 //!   nodes                              children              columns[cpu-time] (see `column`)
 //!   ┌───┬────────┬───────┬─────────┐   first: in the node    places          cells
-//!   │ 0 │ parent │ frame │ first ──┼─▶ others: one map,      ┌───┐           ┌─────────────────────┐
+//!   │ 0 │ parent │ frame │ first ──┼─▶ others: a table,      ┌───┐           ┌─────────────────────┐
 //!   │ 1 │        │       │         │   (parent, frame)       │ – │     ┌────▶│ count sum min max … │
 //!   │ 2 │        │       │         │     └▶ node             │ 0 ┼─────┘     └─────────────────────┘
 //!   └───┴────────┴───────┴─────────┘                         └───┘
@@ -18,6 +18,7 @@
 //! parent's number is always below its children's, so one backward pass computes all inclusive values.
 
 mod column;
+mod places;
 mod trie;
 
 pub(crate) use trie::Trie;

@@ -3,8 +3,11 @@
 //! Owns: finding and making the child of a node with a key. Because: the calling context tree and the trees merged
 //! from it for a view have the same shape and must be equally fast. Does not: hold values, or limit its size.
 
+use std::hash::BuildHasher as _;
+
 use deepctx_common::memory::table_bytes;
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
 
 use crate::intern::Id;
 
@@ -12,8 +15,9 @@ use crate::intern::Id;
 #[derive(Clone, Debug)]
 pub(crate) struct Trie<K> {
     links: Vec<Link<K>>,
-    /// All children but the first: `parent << 32 | key`.
-    others: FxHashMap<u64, u32>,
+    /// All children but the first, by parent and key, which stand in their links: a table with keys of its own would
+    /// be three times as large.
+    others: HashTable<u32>,
 }
 
 #[derive(Debug)]
@@ -36,7 +40,7 @@ const NONE: u32 = 0;
 
 impl<K> Trie<K> {
     pub(crate) fn new(root: Id<K>) -> Self {
-        Trie { links: vec![Link { parent: 0, key: root, first_child: NONE }], others: FxHashMap::default() }
+        Trie { links: vec![Link { parent: 0, key: root, first_child: NONE }], others: HashTable::new() }
     }
 
     #[inline]
@@ -51,7 +55,14 @@ impl<K> Trie<K> {
 
     #[inline]
     fn find_other(&self, parent: u32, key: Id<K>, first: u32) -> Option<u32> {
-        if first == NONE { None } else { self.others.get(&place(parent, key)).copied() }
+        if first == NONE {
+            return None;
+        }
+        let is_child = |node: &u32| {
+            let link = &self.links[*node as usize];
+            link.parent == parent && link.key == key
+        };
+        self.others.find(hash(parent, key), is_child).copied()
     }
 
     /// Makes a child that [`Trie::find`] did not find.
@@ -63,7 +74,9 @@ impl<K> Trie<K> {
         if *first == NONE {
             *first = node;
         } else {
-            self.others.insert(place(parent, key), node);
+            let links = &self.links;
+            let hash_of = |node: &u32| hash(links[*node as usize].parent, links[*node as usize].key);
+            self.others.insert_unique(hash(parent, key), node, hash_of);
         }
         node
     }
@@ -81,8 +94,7 @@ impl<K> Trie<K> {
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.links.capacity() * size_of::<Link<K>>()
-            + table_bytes(self.others.capacity(), size_of::<(u64, u32)>())
+        self.links.capacity() * size_of::<Link<K>>() + table_bytes(self.others.capacity(), size_of::<u32>())
     }
 
     #[inline]
@@ -97,6 +109,6 @@ impl<K> Trie<K> {
 }
 
 #[inline]
-fn place<K>(parent: u32, key: Id<K>) -> u64 {
-    u64::from(parent) << 32 | u64::from(key.number())
+fn hash<K>(parent: u32, key: Id<K>) -> u64 {
+    FxBuildHasher.hash_one(u64::from(parent) << 32 | u64::from(key.number()))
 }
