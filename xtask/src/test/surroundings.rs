@@ -5,7 +5,7 @@
 
 use super::outcome::{Outcome, check};
 use super::{KERNELS_OF_GROUPS, Options, PYTHON_OPTIMIZED, TORCH_OLDER};
-use crate::{interpreters, kernels, sh, validators, vendors, workloads};
+use crate::{ebpf, interpreters, kernels, sh, toolchain, validators, vendors, workloads};
 
 /// An environment of a group's programs, if they run more than once.
 #[derive(Default)]
@@ -60,19 +60,7 @@ impl TestEnvironment {
         }
         outcomes.extend(all.fetch_interpreters(options));
         if options.wants("live") {
-            outcomes.push(check("greenlets", || {
-                let pythons = workloads::greenlet_pythons()?;
-                all.live.push(("TEST_GREENLET_PYTHONS", std::env::join_paths(pythons)?));
-                Ok(())
-            }));
-            outcomes.push(check("numba", || {
-                all.live.push(("TEST_NUMBA_PYTHON", workloads::numba_python()?.into()));
-                Ok(())
-            }));
-            outcomes.push(check("Go", || {
-                all.live.push(("TEST_GO", workloads::go()?.into()));
-                Ok(())
-            }));
+            outcomes.extend(all.fetch_for_live());
         }
         if options.wants_any(&["unit", "gpu"]) {
             outcomes.push(check("vendors' libraries", || {
@@ -86,12 +74,36 @@ impl TestEnvironment {
                 Ok(())
             }));
         }
+        if options.wants("ebpf") && sh::in_ci() && ebpf::no_check_because().is_none() {
+            // It compiles for minutes on a new machine: beside the tests, it would take the CPU that they expect.
+            outcomes.push(check("BPF toolchain", || {
+                toolchain::install_rust_src()?;
+                toolchain::install_linker().map(drop)
+            }));
+        }
         for (group, kernels) in KERNELS_OF_GROUPS {
             if options.wants(group) && kernels::not_here_because().is_none() {
                 outcomes.push(check("images of other kernels", || kernels::fetch(kernels).map(drop)));
             }
         }
         (all, outcomes)
+    }
+
+    fn fetch_for_live(&mut self) -> [Outcome; 3] {
+        let greenlets = check("greenlets", || {
+            let pythons = workloads::greenlet_pythons()?;
+            self.live.push(("TEST_GREENLET_PYTHONS", std::env::join_paths(pythons)?));
+            Ok(())
+        });
+        let numba = check("numba", || {
+            self.live.push(("TEST_NUMBA_PYTHON", workloads::numba_python()?.into()));
+            Ok(())
+        });
+        let go = check("Go", || {
+            self.live.push(("TEST_GO", workloads::go()?.into()));
+            Ok(())
+        });
+        [greenlets, numba, go]
     }
 
     fn fetch_interpreters(&mut self, options: &Options) -> Vec<Outcome> {
