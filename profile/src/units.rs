@@ -1,13 +1,15 @@
 //! Units: what a number counts, as types.
 //!
-//! Owns: nanoseconds, bytes, counts, and points in time that know their clock. Because: mistaking a time for a size,
-//! or comparing a host time with a device time, must not compile. Does not: read any clock.
+//! Owns: nanoseconds, bytes, counts, a number with its noun ([`counted`]), and points in time that know their clock.
+//! Because: mistaking a time for a size, or comparing a host time with a device time, must not compile, and "1 samples"
+//! reads like a defect. Does not: read any clock, know irregular plurals.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::{Add, Sub};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,13 @@ impl Nanos {
     }
 }
 
+/// A duration of more than 584 years becomes the longest one that there is.
+impl From<Duration> for Nanos {
+    fn from(length: Duration) -> Self {
+        Self(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
 /// `1.23 s`, `45.6 ms`, `789 µs`, `12 ns`: three significant figures.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,6 +102,21 @@ fn scaled(f: &mut fmt::Formatter<'_>, value: u64, scales: &[(u64, &str)]) -> fmt
         _ => 0,
     };
     f.pad(&format!("{shown:.digits$} {unit}"))
+}
+
+/// A number with its noun: `1 step`, `3 steps`. [`counted_as`] is for nouns whose plural is not the noun and an `s`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", plural_ending(number))
+}
+
+/// A number with the form of its noun that fits: `1 launch`, `3 launches`.
+pub fn counted_as(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// The ending of a regular noun after this number, where the number is not formatted as by [`counted`].
+pub const fn plural_ending(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
 }
 
 /// Clocks that a [`Time`] can belong to.
@@ -224,6 +248,21 @@ mod tests {
         check(Bytes(1023).to_string(), "1023 B");
         check(Bytes((1 << 20) - 513).to_string(), "1023 KiB");
         check(Bytes((1 << 20) - 1).to_string(), "1.00 MiB");
+    }
+
+    #[test]
+    fn only_one_thing_is_singular() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "file")), ["0 files", "1 file", "2 files"]);
+        let launches = |n| counted_as(n, "graph launch", "graph launches");
+        assert_eq!([0, 1, 2].map(launches), ["0 graph launches", "1 graph launch", "2 graph launches"]);
+        assert_eq!(counted(u64::MAX, "call"), "18446744073709551615 calls");
+    }
+
+    #[test]
+    fn durations_without_room_are_the_longest() {
+        assert_eq!(Nanos::from(Duration::new(2, 5)), Nanos(2_000_000_005));
+        assert_eq!(Nanos::from(Duration::from_nanos(u64::MAX)), Nanos(u64::MAX));
+        assert_eq!(Nanos::from(Duration::MAX), Nanos(u64::MAX));
     }
 
     #[test]

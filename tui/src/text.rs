@@ -4,7 +4,7 @@
 //! must never reach a terminal raw. Does not: know styles or where on the screen a text goes.
 
 use deepctx_profile::metric::Unit;
-use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::units::{Bytes, Nanos, plural_ending};
 use ratatui::text::Span;
 
 /// Columns that `text` takes on a terminal.
@@ -204,7 +204,7 @@ pub(crate) fn count(number: u64) -> String {
 
 /// A whole number of things: `1 sample`, `1,234 samples`.
 pub(crate) fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+    format!("{} {noun}{}", count(number), plural_ending(number))
 }
 
 /// `part` of `whole` in percent; a nonzero part never reads as 0, an incomplete one never as 100.

@@ -5,7 +5,7 @@
 
 use crate::device::activity::{GpuProcess, JoinMethod, Tier};
 use crate::frame::clean;
-use crate::units::Nanos;
+use crate::units::{Nanos, counted, counted_as};
 
 /// Facts about the device work of a process, one sentence per line.
 pub fn device_lines(process: &GpuProcess) -> Vec<String> {
@@ -16,11 +16,8 @@ pub fn device_lines(process: &GpuProcess) -> Vec<String> {
         (process.transfers, "copy or fill", "copies and fills"),
         (process.captured, "launch into a graph", "launches into graphs"),
     ];
-    let seen: Vec<_> = seen
-        .into_iter()
-        .filter(|(n, ..)| *n > 0)
-        .map(|(n, one, many)| format!("{n} {}", if n == 1 { one } else { many }))
-        .collect();
+    let seen = seen.into_iter().filter(|(n, ..)| *n > 0);
+    let seen: Vec<_> = seen.map(|(n, one, many)| counted_as(n, one, many)).collect();
     if !seen.is_empty() {
         lines.push(seen.join(", "));
     }
@@ -62,20 +59,13 @@ fn collected(process: &GpuProcess) -> [String; 2] {
     };
     // A stored profile may state any number.
     let reported = counted(process.kernels.saturating_add(process.graph_kernels), "kernel");
-    let launches = match process.launches_collected {
-        1 => "1 launch".to_owned(),
-        n => format!("{n} launches"),
-    };
+    let launches = counted_as(process.launches_collected, "launch", "launches");
     let kernels = counted(process.kernels, "kernel");
     let difference = process.difference();
     [
         format!("{reported} reported, {} joined with launches {how}", process.joined),
         format!("{launches} by probes, {kernels} by activities: difference {difference}"),
     ]
-}
-
-fn counted(n: u64, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::device::DEVICES_MAX;
 use crate::device::activity::{GpuProcess, PROCESSES_MAX};
-use crate::units::Nanos;
+use crate::units::{Nanos, counted_as};
 
 /// What stands for a note where joined processes have different ones.
 const NOTES_DIFFER: &str = "with different notes";
@@ -23,8 +23,7 @@ impl GpuProcess {
     pub fn label(&self) -> String {
         match self.joined_processes {
             0 => format!("process {}", self.pid),
-            1 => "1 other process".to_owned(),
-            n => format!("{n} other processes"),
+            n => counted_as(n, "other process", "other processes"),
         }
     }
 

@@ -4,7 +4,7 @@
 //! smallest screen, and a key must choose a row that is in sight. Does not: draw.
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::units::Nanos;
+use deepctx_profile::units::{Nanos, counted};
 use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
 use deepctx_profile::view::snapshot::{Lane, Overview, TableRow, Timeline};
 use ratatui::layout::Rect;
@@ -171,13 +171,13 @@ fn nothing(model: &Model, conclusions: &Conclusions) -> String {
     });
     match conclusions.rules.checked {
         0 => format!("no rule has its input yet{hottest}"),
-        rules => format!("nothing stands out, by {}{hottest}", counted(rules, "rule")),
+        rules => format!("nothing stands out, by {}{hottest}", counted(rules as u64, "rule")),
     }
 }
 
 /// Text about rules that lack their input, which are no findings.
 fn coverage(rules: &RuleCoverage) -> Option<String> {
-    let all = counted(rules.checked + rules.unchecked, "rule");
+    let all = counted((rules.checked + rules.unchecked) as u64, "rule");
     let one = rules.unchecked == 1;
     let help = rules.most_helpful.map_or_else(String::new, |(options, rules)| match one {
         true => format!(": {options} gives it"),
@@ -187,10 +187,6 @@ fn coverage(rules: &RuleCoverage) -> Option<String> {
     (rules.unchecked > 0).then(|| format!("{} of {all} {lack}{help}", rules.unchecked))
 }
 
-fn counted(n: usize, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
 /// The title of the phases. Without room for all, percentiles stay longest.
 fn phases_title(steps: Option<StepFigures>, columns: usize) -> String {
     let Some(StepFigures { count, mean, least, most, median, p95 }) = steps else {
@@ -198,7 +194,7 @@ fn phases_title(steps: Option<StepFigures>, columns: usize) -> String {
     };
     let beside = |time: Nanos| text::duration_beside(time, mean);
     let mean_step = format!("Training step {}", text::duration(mean));
-    let steps = counted(usize::try_from(count).unwrap_or(usize::MAX), "step");
+    let steps = counted(count, "step");
     let extremes = format!("{} to {}", beside(least), beside(most));
     let percentiles =
         median.zip(p95).map(|(median, p95)| format!("p50 {}, p95 {}", beside(median), beside(p95)));

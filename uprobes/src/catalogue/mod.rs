@@ -54,12 +54,13 @@ pub fn rows() -> &'static [Row] {
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
+    use std::fs;
 
     use deepctx_events::{Event, GpuCall, LaunchCall, Role};
 
     use super::*;
     use crate::abi::Type;
-    use crate::row::ReturnProbe;
+    use crate::row::{Name, ReturnProbe, Version};
 
     #[test]
     fn a_symbol_of_a_library_stands_in_one_row() {
@@ -118,5 +119,17 @@ mod tests {
     #[test]
     fn launches_never_need_a_probe_on_their_return() {
         assert!(rows().iter().all(|row| !row.event.is_launch() || !row.returns.is_needed()));
+    }
+
+    /// The driver of the sample is of CUDA 12.4, and each of its names has its own code, hence its own probe.
+    #[test]
+    fn the_sample_in_the_documentation_counts_all_names() {
+        let of_driver = rows().iter().filter(|row| row.family == Family::CudaDriver);
+        let names = of_driver.flat_map(|row| row.names.iter());
+        let (missing, probes): (Vec<&Name>, Vec<&Name>) =
+            names.partition(|name| name.since > Some(Version(12, 4)));
+        let heading = format!("(libcuda.so; {} probes, {} missing)", probes.len(), missing.len());
+        let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/probes.md")).unwrap();
+        assert!(page.contains(&heading), "docs/probes.md lacks {heading}");
     }
 }

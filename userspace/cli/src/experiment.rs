@@ -8,10 +8,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use deepctx_analysis::experiment::{Experiment, Judgement, LEVEL, Run, RunFigures};
 use deepctx_analysis::render;
+use deepctx_profile::units::Nanos;
 use deepctx_storage::folder::Folder;
 
 use super::common_args::TextOrJson;
@@ -67,11 +67,10 @@ fn names(arguments: &ExperimentArgs) -> Vec<String> {
 }
 
 fn judgement(arguments: &ExperimentArgs) -> Judgement {
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Judgement {
         trim_percent: arguments.trim,
         gain_percent: arguments.gain,
-        latency_target_ns: arguments.latency_target.map(nanoseconds),
+        latency_target_ns: arguments.latency_target.map(|target| Nanos::from(target).0),
     }
 }
 
@@ -115,7 +114,7 @@ fn run_all(
             }
             Ok(recorded) => {
                 run.exit_code = recorded.command;
-                run.wall_ns = u64::try_from(recorded.elapsed.as_nanos()).unwrap_or(u64::MAX);
+                run.wall_ns = Nanos::from(recorded.elapsed).0;
                 run.failure = match recorded.command {
                     Some(0) => None,
                     Some(code) => Some(format!("the command ended with exit code {code}")),

@@ -21,7 +21,6 @@ mod config;
 mod confinement;
 mod control;
 mod control_args;
-mod counted;
 mod debug_info;
 mod debuginfod;
 mod demo;

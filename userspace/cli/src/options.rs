@@ -388,10 +388,7 @@ pub(crate) struct TimeRange {
 fn between(text: &str) -> Result<TimeRange, String> {
     let expected = || format!("expected two times, as in 10s..12s or 900ms..1s, found `{text}`");
     let (from, to) = text.split_once("..").ok_or_else(expected)?;
-    let time = |text: &str| {
-        let time = duration::parse(text).map_err(|_| expected())?;
-        Ok::<Nanos, String>(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
-    };
+    let time = |text: &str| duration::parse(text).map(Nanos::from).map_err(|_| expected());
     let (from, to) = (time(from)?, time(to)?);
     if from < to { Ok(TimeRange { from, to }) } else { Err(expected()) }
 }

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use deepctx_profile::units::{counted, counted_as};
 use deepctx_uprobes::locate::instruction::ProbeCost;
 use deepctx_uprobes::plan;
 use deepctx_uprobes::{Contents, Library, PlannedFile, Planner, Site};
 use serde_json::{Value, json};
 
 use super::capture_args::TargetArgs;
-use super::counted::counted;
 use super::failure::{Completion, Failure, one_line};
 use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
@@ -94,10 +94,8 @@ fn text(planner: &Planner, seen: ScanTotals, verbose: bool, out: &mut dyn Write)
     let probes: usize = planner.planned().iter().map(|planned| planned.sites.len()).sum();
     let files = planner.planned().len();
     write!(out, "{} in {}", counted(probes as u64, "probe"), counted(files as u64, "file"))?;
-    match seen.processes {
-        0 => {}
-        1 => write!(out, " of 1 process")?,
-        several => write!(out, " of {several} processes")?,
+    if seen.processes > 0 {
+        write!(out, " of {}", counted_as(seen.processes as u64, "process", "processes"))?;
     }
     if seen.unreadable > 0 {
         write!(out, " ({} could not be read)", seen.unreadable)?;

@@ -7,10 +7,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use deepctx_common::memory::MemoryUse;
-use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::units::{Bytes, Nanos, counted};
 
 use super::ascii;
-use super::counted::counted;
 use super::duration::clock;
 use super::failure::one_line;
 use deepctx_session::Status;

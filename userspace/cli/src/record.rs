@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use deepctx_analysis::findings::{Findings, Settings};
 use deepctx_profile::ledger::Ledger;
-use deepctx_profile::units::{Count, Nanos};
+use deepctx_profile::units::{Count, Nanos, counted};
 use deepctx_profile::view::{complete_percent, most_common_gap};
 use deepctx_storage::folder::Folder;
 
 use super::command::SuspendedChild;
 use super::command_user::CommandUser;
 use super::control::ControlSocket;
-use super::counted::counted;
 use super::destination::Destination;
 use super::failure::{Completion, Failure};
 use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
@@ -288,7 +287,7 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
 
 /// Prints the rules' findings of an ended capture on standard error.
 fn say_findings(ended: &CaptureEnd, rules: &Settings) {
-    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let elapsed = Nanos::from(ended.elapsed);
     let found = Findings::of_profile(&ended.finished.profile, elapsed, rules);
     let mut progress = Progress::new(false);
     on_finding::lines(&found).iter().for_each(|line| progress.say(line));
@@ -298,7 +297,7 @@ fn say_findings(ended: &CaptureEnd, rules: &Settings) {
 fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &CaptureEnd) {
     let status = &ended.finished.status;
     let ledger = &ended.finished.profile.ledger;
-    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let elapsed = Nanos::from(ended.elapsed);
     let complete = status
         .complete_share
         .map_or(String::new(), |share| format!(", {} % of stacks complete", complete_percent(share)));

@@ -6,6 +6,7 @@
 //! ([`super::loss_windows`] does).
 
 use deepctx_profile::ledger::{Account, DUTY_CYCLED, Reason};
+use deepctx_profile::units::counted;
 
 use crate::due_queue::DueQueue;
 use crate::input::DutyWindow;
@@ -53,12 +54,12 @@ impl DutyCycle {
         let watched_ns = self.watched_ns.saturating_add(open_ns);
         let of_ns = now_ns.saturating_sub(first_ns).max(watched_ns).max(1);
         let share = watched_ns as f64 / of_ns as f64 * 100.0;
-        let (windows, s) = (self.windows, if self.windows == 1 { "" } else { "s" });
+        let windows = counted(self.windows, "duty window");
         let DutyWindow { what, budget, .. } = &self.last;
         let sentence = format!(
-            "{what}: attached {share:.1} % of the time, in {windows} duty window{s} (--probe-budget {budget}), of which counts are"
+            "{what}: attached {share:.1} % of the time, in {windows} (--probe-budget {budget}), of which counts are"
         );
-        account.gaps.add(Reason { sentence: sentence.into(), ..DUTY_CYCLED.into() }, windows);
+        account.gaps.add(Reason { sentence: sentence.into(), ..DUTY_CYCLED.into() }, self.windows);
     }
 }
 

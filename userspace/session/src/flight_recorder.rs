@@ -217,21 +217,21 @@ impl FlightRecorder {
         let missing = "the kept data is no longer written";
         let thread = supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
-        let recent = keep.map(|keep| RecentPart::start(profile, nanos(keep), Nanos(0)));
+        let recent = keep.map(|keep| RecentPart::start(profile, keep.into(), Nanos(0)));
         let keep = keep.unwrap_or_default();
         let slice = (keep / SLICES).max(SLICE_LEAST);
-        let keep = nanos(keep);
+        let keep = Nanos::from(keep);
         Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, end, said })
     }
 
     /// Ends a slice if it is due, and writes the kept part on request or when training hangs. `profile` is up to date,
     /// `elapsed` the time since the capture began.
     pub(crate) fn tick(&mut self, profile: &mut Profile, elapsed: Duration) {
-        let now = nanos(elapsed);
+        let now = Nanos::from(elapsed);
         if let Some(hang) = self.hang.as_mut().and_then(|watch| watch.look(profile, now)) {
             self.hangs(&hang, now);
         }
-        let is_due = |recent: &RecentPart| now.saturating_sub(recent.open_since()) >= nanos(self.slice);
+        let is_due = |recent: &RecentPart| now.saturating_sub(recent.open_since()) >= Nanos::from(self.slice);
         if self.recent.as_ref().is_some_and(is_due) {
             self.end_slice(profile, now);
         }
@@ -242,7 +242,7 @@ impl FlightRecorder {
 
     /// Starts to write the kept part at the end of the capture, if configured. The capture took `elapsed`.
     pub(crate) fn finish(mut self, profile: &mut Profile, elapsed: Duration) -> EndingFlight {
-        let now = nanos(elapsed);
+        let now = Nanos::from(elapsed);
         let asked = self.requests.pending();
         if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
             let window = Window { is_last: true, ..self.cut_out(profile, now, trigger) };
@@ -360,10 +360,6 @@ fn notice(place: &str, window: &Window) -> String {
     format!("{place}: the {part} {length} with {} samples, {why}{then}", Count(samples))
 }
 
-fn nanos(time: Duration) -> Nanos {
-    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use deepctx_profile::frame::Frame;
@@ -474,7 +470,7 @@ mod tests {
         let (mut recorder, written) = recorder(&mut profile, &requests, false);
         let hang = Hang { since: Nanos(1), usual: Nanos(1), pids: vec![7] };
         for second in [1, 5, 12, 13, 20] {
-            recorder.hangs(&hang, nanos(Duration::from_secs(second)));
+            recorder.hangs(&hang, Duration::from_secs(second).into());
             if requests.pending().is_some() {
                 requests.served();
                 lock(&written).push((second, "hang".to_owned()));

@@ -71,7 +71,7 @@ impl Status {
     pub fn header(&self, meta: &Meta, elapsed: Duration, metric: Metric) -> Header {
         Header {
             target: meta.target.clone(),
-            elapsed: Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)),
+            elapsed: Nanos::from(elapsed),
             frequency_hz: meta.frequency_hz,
             samples: self.samples,
             samples_per_second: self.samples_per_second,

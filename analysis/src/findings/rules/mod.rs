@@ -74,6 +74,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::counted;
 
 use super::facts::{Classes, Facts, PlaceKey, SAMPLES_MIN};
 use super::finding::{Figure, Finding, Gain, Location, LocationKind, Severity};
@@ -306,9 +307,4 @@ fn no_waits() -> Outcome {
 /// A share, formatted for a sentence.
 fn written(percent: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
-}
-
-/// `1 kernel`, `2 kernels`.
-fn counted(n: u64, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

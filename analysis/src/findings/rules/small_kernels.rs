@@ -7,9 +7,10 @@ use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::units::counted_as;
 use rustc_hash::FxHashSet;
 
-use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, no_device_time, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_device_time, written};
 use crate::amount::percent;
 use crate::findings::facts::PlacePart;
 use crate::findings::finding::{Figure, Gain};
@@ -61,7 +62,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     evidence.extend(resources(facts, &names));
     let title = format!(
         "{} of {:.1} µs on average take {} of the time of kernels",
-        counted(sum.count, "launch").replace("launchs", "launches"),
+        counted_as(sum.count, "launch", "launches"),
         sum.value as f64 / sum.count.max(1) as f64 / 1e3,
         written(share)
     );

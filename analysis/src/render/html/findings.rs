@@ -3,11 +3,11 @@
 //! Owns: the content and order of its sheets. Because: the reader must see why a conclusion holds, and which rules did
 //! not run. Does not: draw conclusions; text and JSON have the same figures.
 
+use deepctx_profile::units::counted;
 use deepctx_storage::export::html::{Column, Form, Tab};
 
 use super::percent;
 use crate::findings::{Check, Finding, Findings};
-use crate::render::text::counted;
 
 /// Texts of a sheet.
 const TEXTS: usize = 12;

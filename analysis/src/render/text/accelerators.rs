@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use deepctx_profile::device::device_lines;
 use deepctx_profile::device::memory::Pool;
 use deepctx_profile::frame::clean;
-use deepctx_profile::units::Bytes;
+use deepctx_profile::units::{Bytes, counted_as};
 
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
 use crate::amount::percent;
@@ -41,8 +41,7 @@ pub(super) fn devices(devices: &Devices, out: &mut dyn Write) -> io::Result<()> 
     }
     match devices.left_out {
         0 => Ok(()),
-        1 => writeln!(out, "  … 1 more process"),
-        more => writeln!(out, "  … {more} more processes"),
+        more => writeln!(out, "  … {}", counted_as(more as u64, "more process", "more processes")),
     }
 }
 

@@ -26,7 +26,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::frame::short_labels;
 use deepctx_profile::profile::KeptWindow;
-use deepctx_profile::units::Nanos;
+use deepctx_profile::units::{Nanos, counted};
 use deepctx_profile::view::complete_percent;
 use deepctx_profile::view::fold::is_wrapper;
 
@@ -226,10 +226,6 @@ fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-pub(super) fn counted(n: u64, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
 /// Whether training steps have several names, so that their numbers alone do not distinguish them.
 pub(super) fn have_several_names<'n>(mut names: impl Iterator<Item = &'n String>) -> bool {
     let first = names.next();
@@ -238,15 +234,17 @@ pub(super) fn have_several_names<'n>(mut names: impl Iterator<Item = &'n String>
 
 /// Prints the number of hidden rows of a table.
 fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
-    match all.saturating_sub(rows) {
-        0 => Ok(()),
-        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
-    }
+    figures::more(all.saturating_sub(rows), thing, out)
 }
 
 /// A share, six columns wide.
 fn share(percent: f64) -> String {
     format!("{percent:5.1}%")
+}
+
+/// A part of a whole as a share, six columns wide.
+fn share_of(part: u64, whole: u64) -> String {
+    share(part as f64 * 100.0 / whole.max(1) as f64)
 }
 
 fn without_middle(text: &str, width: usize) -> String {

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use deepctx_profile::context::phase::Phase;
 use deepctx_profile::units::Nanos;
 
-use super::{more, without_middle};
+use super::figures::none;
+use super::{more, share_of, without_middle};
 use crate::over_time::{CallSite, OperatorBasis, Operators, Repetition, Sequences};
 
 /// Widest name of an operator.
@@ -33,10 +34,10 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
         let launching = of.rows.iter().filter(|row| row.launched.count > 0);
         for row in launching.clone().take(rows) {
             let device = Nanos(row.launched.device_ns).to_string();
-            let host = row.host_ns.map_or_else(unknown, |ns| Nanos(ns).to_string());
-            let calls = row.calls.map_or_else(unknown, |calls| calls.to_string());
-            let per_call = row.kernels_per_call.map_or_else(unknown, |count| format!("{count:.1}"));
-            let percent = share(row.launched.device_ns, whole);
+            let host = row.host_ns.map_or_else(none, |ns| Nanos(ns).to_string());
+            let calls = row.calls.map_or_else(none, |calls| calls.to_string());
+            let per_call = row.kernels_per_call.map_or_else(none, |count| format!("{count:.1}"));
+            let percent = share_of(row.launched.device_ns, whole);
             let operator = without_middle(&row.name, OPERATOR_WIDTH);
             let kernel = row.launched.kernels.first().map_or_else(String::new, |kernel| {
                 format!("{} × {}", kernel.count, without_middle(&kernel.name, KERNEL_WIDTH))
@@ -49,7 +50,7 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
         more(launching.count(), rows, "operator", out)?;
         if of.outside.count > 0 {
             let (device, percent) =
-                (Nanos(of.outside.device_ns).to_string(), share(of.outside.device_ns, whole));
+                (Nanos(of.outside.device_ns).to_string(), share_of(of.outside.device_ns, whole));
             let count = of.outside.count;
             writeln!(out, "  {device:>8} {percent}  by no operator: {count} operations of the device")?;
         }
@@ -75,7 +76,7 @@ fn phases(of: &Operators, whole: u64, out: &mut dyn Write) -> io::Result<()> {
     if !of.phases.iter().any(is_part) {
         return Ok(());
     }
-    let part = |row: &CallSite| format!("{} {}", row.name, share(row.device_ns, whole).trim());
+    let part = |row: &CallSite| format!("{} {}", row.name, share_of(row.device_ns, whole).trim());
     let parts: Vec<String> = of.phases.iter().map(part).collect();
     writeln!(out, "  device time by phase: {}", parts.join(", "))
 }
@@ -115,12 +116,4 @@ pub(in crate::render) fn sequence_in_words(parts: &[Repetition], most: usize, wi
     let shown: Vec<String> = parts.iter().take(most).map(part).collect();
     let rest = if parts.len() > most { " → …" } else { "" };
     format!("{}{rest}", shown.join(" → "))
-}
-
-fn unknown() -> String {
-    "–".to_owned()
-}
-
-fn share(part: u64, whole: u64) -> String {
-    format!("{:5.1}%", part as f64 * 100.0 / whole.max(1) as f64)
 }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{
-    counted, counters, have_several_names, more, not_measured_in_words, operators, pipeline, ranks,
+    counted, counters, have_several_names, more, not_measured_in_words, operators, pipeline, ranks, share_of,
     without_middle, work,
 };
 use crate::over_time::{
@@ -153,7 +153,7 @@ fn devices(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()
         "\nDevices\n  rank device     span   idle  compute   comm  memory  comm overlapped  kernels"
     )?;
     for row in tables.devices.iter().take(rows) {
-        let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / row.span_ns.max(1) as f64);
+        let share = |part: u64| share_of(part, row.span_ns);
         let overlap = row.overlap_percent.map_or_else(|| "–".to_owned(), |percent| format!("{percent:.1}%"));
         writeln!(
             out,
@@ -379,7 +379,7 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
                 continue;
             }
         };
-        let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / parts.length_ns.max(1) as f64);
+        let share = |part: u64| share_of(part, parts.length_ns);
         writeln!(
             out,
             "  {:>4} {:>6}  {:>8}  {}  {}  {}  {}  {}     {}   {}{name}",

@@ -14,10 +14,10 @@ use std::io::{self, Write};
 use deepctx_capture::dump::DumpConfig;
 use deepctx_capture::{CaptureError, Targets, doctor, find_job};
 use deepctx_profile::frame::{FrameKind, short_labels};
+use deepctx_profile::units::counted;
 use deepctx_session::dump::{self, Dump, DumpedFrame, DumpedProcess, DumpedThread, FrameRole, Wait};
 
 use crate::capture_args::TargetArgs;
-use crate::counted::counted;
 use crate::failure::{COULD_NOT_RUN, Completion, Failure};
 use crate::options::{DumpArgs, TextOrJson};
 use crate::{output, target, workers};

@@ -9,10 +9,10 @@
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
+use deepctx_profile::units::counted;
 use deepctx_session::dump::{Dump, DumpedFrame, DumpedJob, DumpedProcess, DumpedThread, FrameRole};
 
 use super::{alike, grouped, ids, write_stack};
-use crate::counted::counted;
 
 /// A thread with its process.
 type ThreadOfProcess<'d> = (&'d DumpedProcess, &'d DumpedThread);

@@ -11,9 +11,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use deepctx_analysis::findings::{Finding, Findings, Settings, Severity};
+use deepctx_profile::units::counted;
 use rustix::process::Signal;
 
-use super::counted::counted;
 use super::fail_on::FailCondition;
 use super::failure::Failure;
 

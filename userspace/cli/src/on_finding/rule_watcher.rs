@@ -53,7 +53,7 @@ impl RuleWatcher {
     }
 
     fn look(&mut self, state: &State<'_>) {
-        let elapsed = Nanos(u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX));
+        let elapsed = Nanos::from(state.elapsed);
         let findings = Findings::of_profile(state.profile, elapsed, &self.settings).findings;
         for (place, condition) in self.conditions.iter_mut().enumerate() {
             let met = |of: &FailCondition| findings.iter().find(|finding| of.matches(finding)).cloned();

@@ -3,7 +3,7 @@
 //! Owns: which of a capture's options its session gets. Because: commands that capture differ only in what consumes
 //! the results. Does not: wait for anything.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
@@ -74,16 +74,12 @@ pub(crate) fn start_session(
 /// import modules and load a model.
 pub(crate) fn window(window: TraceWindow, starts: bool) -> pipeline::TraceWindow {
     match window {
-        TraceWindow::First(time) if starts => pipeline::TraceWindow::FromWork(nanoseconds(time)),
-        TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
-        TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
+        TraceWindow::First(time) if starts => pipeline::TraceWindow::FromWork(time.into()),
+        TraceWindow::First(time) => pipeline::TraceWindow::First(time.into()),
+        TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(time.into()),
         TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },
         TraceWindow::Launches { from, until } => pipeline::TraceWindow::Launches { from, until },
     }
-}
-
-fn nanoseconds(time: Duration) -> Nanos {
-    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The metadata that a profile stores before the capture begins.
@@ -92,7 +88,7 @@ pub(crate) fn meta(target: &Target) -> Meta {
     Meta {
         target: target.description.clone(),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        started: Time::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)),
+        started: Time::from_nanos(Nanos::from(since_1970).0),
         started_monotonic: Time::from_nanos(monotonic_ns()),
         frequency_hz: target.config.frequency.0,
         version: env!("CARGO_PKG_VERSION").into(),

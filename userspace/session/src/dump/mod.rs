@@ -8,8 +8,6 @@ mod frame;
 mod system_call;
 mod wait;
 
-use std::time::Duration;
-
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::dump::{DumpConfig, ProcessStacks, Stack, ThreadStack, VanishedPart};
 use deepctx_capture::job::Job;
@@ -21,6 +19,7 @@ use deepctx_pipeline::stacks::{ResolvedStack, Stacks};
 use deepctx_pipeline::symbols::Symbols as _;
 use deepctx_pipeline::thread_name;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::units::Nanos;
 use deepctx_symbolizer::native::DebugInfo;
 use serde::Serialize;
 
@@ -182,7 +181,7 @@ pub fn dump(config: &DumpConfig, debug_info: DebugInfo) -> Result<Dump, CaptureE
     let needed = [FrameSource::Native, FrameSource::Kernel];
     let context = config.context.iter().copied().chain(needed).collect();
     let raw = deepctx_capture::dump::dump(&DumpConfig { context, ..config.clone() })?;
-    let (read_ns, is_cut) = (nanoseconds(raw.took), raw.is_cut);
+    let (read_ns, is_cut) = (Nanos::from(raw.took).0, raw.is_cut);
     let mut stacks = Stacks::new(Resolver::new(debug_info, None));
     for process in &raw.processes {
         let maps = stacks.symbols().admit(process.pid, process.maps.clone());
@@ -220,10 +219,6 @@ pub fn dump_job(job: &Job, config: &DumpConfig, debug_info: DebugInfo) -> Result
             (known.map(|of| of.rank), known.is_some_and(|of| of.is_main));
     }
     Ok(dump)
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn of_process(process: &ProcessStacks, threads: Vec<DumpedThread>) -> DumpedProcess {

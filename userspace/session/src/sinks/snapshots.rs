@@ -106,7 +106,7 @@ impl SnapshotSink {
         {
             return Arc::clone(latest);
         }
-        let elapsed = Nanos(u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX));
+        let elapsed = Nanos::from(state.elapsed);
         let latest = Arc::new((self.conclude)(state.profile, elapsed));
         let cost = start.elapsed();
         let pause = self.concluding.pause_after(cost, Instant::now());
