@@ -16,14 +16,14 @@ use deepctx_profile::view::conclusions::{
 };
 
 use crate::findings::{self, Check, Finding, Findings, Location, Settings};
-use crate::tables::phases::{Phases, step_place};
+use crate::tables::phases::{Phases, step_place, steps_in_sums};
 
 /// Draws conclusions from a profile `elapsed` after its capture began, zero when unknown, by the rules of `settings`.
 ///
 /// It walks all contexts a few times; docs/view.md has the cost.
 pub fn conclude(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Conclusions {
     let (found, phases) = Findings::with_phases(profile, elapsed, settings);
-    let (steps, latest_steps) = steps(profile).unzip();
+    let (steps, latest_steps) = steps(profile, elapsed).unzip();
     Conclusions {
         at: elapsed,
         rules: coverage(profile, &found),
@@ -107,7 +107,7 @@ fn training_phases(profile: &Profile, phases: &[Phase]) -> Vec<PhaseRow> {
 }
 
 /// How long training steps took, and times of the latest.
-fn steps(profile: &Profile) -> Option<(StepFigures, Vec<Nanos>)> {
+fn steps(profile: &Profile, elapsed: Nanos) -> Option<(StepFigures, Vec<Nanos>)> {
     let (place, cell) = step_place(profile)?;
     let Cell { count, min, max, .. } = cell;
     let mean = Nanos(cell.mean().unwrap_or(0.0) as u64);
@@ -115,6 +115,7 @@ fn steps(profile: &Profile) -> Option<(StepFigures, Vec<Nanos>)> {
     let percentile = |percent| Some(times?.percentile(percent, &cell)?.middle());
     let figures = StepFigures {
         count,
+        in_sums: steps_in_sums(&cell, elapsed),
         mean,
         least: Nanos(min),
         most: Nanos(max),
@@ -203,6 +204,7 @@ mod tests {
         }
         let expect = StepFigures {
             count: 2,
+            in_sums: 2.0,
             mean: Nanos(30),
             least: Nanos(20),
             most: Nanos(40),
@@ -210,11 +212,14 @@ mod tests {
             // The longest is within a bucket from 40 to 41.
             p95: Some(Nanos(40)),
         };
+        // The first one ends after half a step.
+        let later = conclude(&profile, Nanos(75), &Settings::default());
+        assert_eq!(later.steps, Some(StepFigures { in_sums: 2.5, ..expect }));
         let found = conclude(&profile, Nanos(1), &Settings::default());
         assert_eq!((found.steps, &found.latest_steps[..]), (Some(expect), &[Nanos(20), Nanos(40)][..]));
         // A step of which only the figures are known.
         profile.tree.add(nodes[0], Metric::StepTime, 30);
-        let expect = StepFigures { count: 3, median: None, p95: None, ..expect };
+        let expect = StepFigures { count: 3, in_sums: 3.0, median: None, p95: None, ..expect };
         assert_eq!(conclude(&profile, Nanos(1), &Settings::default()).steps, Some(expect));
     }
 }

@@ -98,7 +98,7 @@ pub struct ValueRow {
     pub failed: usize,
     /// Kind of the step times; `None` when no run counts.
     pub basis: Option<StepBasis>,
-    /// Steps of all runs that count.
+    /// Timed steps of all runs that count.
     pub steps: u64,
     /// Trimmed mean over runs.
     pub step_ns: Option<f64>,
@@ -119,7 +119,7 @@ pub struct ValueRow {
     pub per_step: StepFigures,
 }
 
-/// Figures of one training step, from the run with the median step time.
+/// Figures of one training step, from the run with the median step time: sums of the run over [`StepTimes::in_sums`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepFigures {
     /// Time of kernels on devices.
@@ -185,8 +185,8 @@ impl Run {
 
     fn figures_per_step(&self) -> StepFigures {
         let Some(RunFigures { step_times, totals }) = &self.figures else { return StepFigures::default() };
-        let steps = step_times.as_ref().map(|of| of.count).filter(|count| *count > 0);
-        let per_step = |sum: Option<u64>| sum.zip(steps).map(|(sum, steps)| sum as f64 / steps as f64);
+        let steps = step_times.as_ref().map(|of| of.in_sums).filter(|steps| *steps > 0.0);
+        let per_step = |sum: Option<u64>| sum.zip(steps).map(|(sum, steps)| sum as f64 / steps);
         let flops = per_step(totals.figures.modelled_flops);
         StepFigures {
             gpu_ns_per_step: per_step(totals.figures.gpu_ns),
@@ -450,6 +450,22 @@ mod tests {
         assert_eq!(basis(&runs), (Some(StepBasis::WallTime), Some(9_000.0)));
         runs[0].failure = Some("gone".into());
         assert_eq!(basis(&runs), (None, None));
+    }
+
+    #[test]
+    fn figures_of_a_step_count_the_untimed_one() {
+        let mut run = run("1", 10.0);
+        let figures = run.figures.as_mut().unwrap();
+        figures.step_times.as_mut().unwrap().in_sums = 11.0;
+        (figures.totals.figures.kernels, figures.totals.figures.gpu_ns) = (Some(110), Some(22_000));
+        let of = Experiment::of(String::new(), vec!["n".into()], JUDGEMENT, vec![run]);
+        let found = &of.rows[0];
+        assert_eq!((found.steps, found.per_step.kernels_per_step), (10, Some(10.0)));
+        assert_eq!(found.per_step.gpu_ns_per_step, Some(2_000.0));
+        let mut text = Vec::new();
+        crate::render::text::write_experiment(&of, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("\nGPU, kernels, flops, bytes: sums of the run in the middle"), "{text}");
     }
 
     #[test]

@@ -152,7 +152,12 @@ fn conclusions() -> impl Strategy<Value = Conclusions> {
         time: Nanos(time),
         share,
     });
-    let steps = prop::option::of(value().prop_map(|count| StepFigures { count, ..StepFigures::default() }));
+    let steps = (value(), any::<f64>()).prop_map(|(count, in_sums)| StepFigures {
+        count,
+        in_sums,
+        ..StepFigures::default()
+    });
+    let steps = prop::option::of(steps);
     let latest_steps = prop::collection::vec(value().prop_map(Nanos), 0..80);
     let (findings, phases) = (prop::collection::vec(finding, 0..9), prop::collection::vec(phase, 0..4));
     (findings, phases, steps, latest_steps, 0usize..40).prop_map(

@@ -92,6 +92,22 @@ fn steps_of(milliseconds: &[u64]) -> Snapshot {
 }
 
 #[test]
+fn phases_are_divided_by_the_steps_in_the_sums() {
+    let mut snapshot = steps_of(&[]);
+    let TabData::Overview(Overview { conclusions: Some(conclusions), .. }) = &mut snapshot.extra else {
+        panic!("an overview has conclusions")
+    };
+    let conclusions = Arc::make_mut(conclusions);
+    conclusions.phases[0].time = Nanos(100_000_000);
+    // Three were timed; the work of the fourth is there, too.
+    conclusions.steps = Some(StepFigures { count: 3, in_sums: 4.0, ..StepFigures::default() });
+    let mut program = Program::empty(100, 20);
+    program.press("1").show(snapshot);
+    let screen = program.screen();
+    assert!(screen.contains("forward 25.0 ms"), "{screen}");
+}
+
+#[test]
 fn a_wide_screen_draws_the_latest_training_steps() {
     let title = |width: u16, milliseconds: &[u64]| {
         let mut program = Program::empty(width, 20);

@@ -15,7 +15,7 @@ use super::Comparison;
 pub enum GrowthLimit {
     /// Growth of a function's share: `+5%` are five percentage points of the total, 0.05 here.
     Function(f64),
-    /// Growth of the whole total, relative to its old value: `total+5%`.
+    /// Growth of the whole total, relative to its old value: `total+5%`. Any growth from 0 exceeds it.
     Total(f64),
 }
 
@@ -24,7 +24,7 @@ pub enum GrowthLimit {
 pub struct Regression {
     /// The function; `None` for the whole total.
     pub function: Option<String>,
-    /// By how much.
+    /// By how much; infinite for a total that was 0.
     pub change: f64,
     /// Chance changes are smaller than this in 95 of 100 cases.
     pub bound: f64,
@@ -109,6 +109,9 @@ impl Comparison {
             }
             GrowthLimit::Total(most) => {
                 let TotalChange { change, bound } = self.total_change();
+                // No percentage of 0 is as much as any growth.
+                let from_zero = (self.totals[1].sum > 0).then_some(f64::INFINITY);
+                let change = change.or(from_zero);
                 let grown = change.filter(|change| *change > most && *change > bound);
                 grown.map(|change| Regression { function: None, change, bound }).into_iter().collect()
             }
@@ -121,6 +124,7 @@ impl fmt::Display for Regression {
         let (change, bound) = (self.change * 100.0, self.bound * 100.0);
         match &self.function {
             Some(function) => write!(f, "the share of {function} grew by {change:.2}% ±{bound:.2}%"),
+            None if self.change.is_infinite() => f.write_str("the total grew from 0"),
             None => write!(f, "the total grew by {change:.2}% ±{bound:.2}%"),
         }
     }

@@ -187,6 +187,21 @@ fn random_differences_between_two_draws_stay_within_the_bounds() {
 }
 
 #[test]
+fn any_growth_from_zero_exceeds_every_percentage() {
+    let grown = |before: u64, after: u64, limit: &str| {
+        let of = |n| samples(&[("P app-1 / n a", n)]);
+        let found = compare(&of(before), &of(after), &CPU).beyond(limit.parse().unwrap());
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for limit in ["total+0%", "total+5%", "total+1000000%"] {
+        assert_eq!(grown(0, 1, limit), ["the total grew from 0"], "{limit}");
+        assert!(grown(0, 0, limit).is_empty() && grown(100, 0, limit).is_empty(), "{limit}");
+    }
+    // A function has no share of nothing: it can neither grow nor shrink.
+    assert!(grown(0, 0, "+0%").is_empty() && grown(100, 0, "+0%").is_empty());
+}
+
+#[test]
 fn profiles_with_little_in_common_are_noted() {
     let notes = |before: &[(&str, u64)], after: &[(&str, u64)]| {
         compare(&samples(before), &samples(after), &CPU).changes(3).notes()

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::percent;
 use crate::findings::Basis;
-use crate::tables::phases::{step_cell, steps_ns, training_steps};
+use crate::tables::phases::{step_cell, steps_in_sums, steps_in_sums_ns, training_steps};
 use crate::{Subset, Table};
 
 use contexts::ModelContexts;
@@ -132,8 +132,8 @@ pub struct ModelTables {
     pub schema_version: u32,
     /// What was profiled; empty when it has no name.
     pub target: String,
-    /// Training steps in the profile; `None` if they are unknown, or cover only a part of the capture. Figures are sums
-    /// over all of them.
+    /// Timed training steps of the profile; `None` if they are unknown, or cover only a part of the capture. Figures
+    /// are sums, over as many steps as [`StepTimes::in_sums`] says.
     pub training_steps: Option<u64>,
     /// Times of training steps, even if they cover only a part of the capture.
     pub step_times: Option<StepTimes>,
@@ -179,8 +179,11 @@ pub struct FigureBasis {
 /// Times of training steps at the place that ended most of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
-    /// How many, each from the end of one to the end of the next.
+    /// How many were timed, each from the end of one to the end of the next.
     pub count: u64,
+    /// How many the sums of the capture are of, which also have work before and after those that were timed: the
+    /// divisor for figures of one step.
+    pub in_sums: f64,
     /// Mean.
     pub mean_ns: f64,
     /// The shortest.
@@ -200,8 +203,8 @@ pub struct ModelTotals {
     pub outside_layers_percent: f64,
     /// Latency below operators that convolve, as a share of all.
     pub convolution_percent: f64,
-    /// Time of kernels as a share of the length of all training steps if these cover the capture, or else of the
-    /// capture; above 100 if kernels run at once. `None` if unknown.
+    /// Time of kernels as a share of the length of the training steps in the sums if these cover the capture, or else
+    /// of the capture; above 100 if kernels run at once. `None` if unknown.
     pub gpu_percent: Option<f64>,
     /// Mean occupancy allowed by registers and shared memory, weighted by latency.
     pub modelled_occupancy_percent: Option<f64>,
@@ -242,7 +245,7 @@ impl ModelTables {
             schema_version: SCHEMA_VERSION,
             target: clean(&profile.meta.target),
             training_steps: steps.count.filter(|_| steps.are_all()),
-            step_times: step_times(profile, job),
+            step_times: step_times(profile, elapsed, job),
             layers_are: contexts.kind,
             basis,
             totals: ModelTotals { layers: rows.len(), ..totals },
@@ -257,12 +260,19 @@ impl ModelTables {
             peaks,
         }
     }
+
+    /// Divisor of the figures in a table: the steps of the sums, or 1 where steps cover only a part of the capture.
+    pub(crate) fn divisor(&self) -> f64 {
+        let of_steps = self.training_steps.and(self.step_times.as_ref());
+        of_steps.map_or(1.0, |of| of.in_sums.max(1.0))
+    }
 }
 
-fn step_times(profile: &Profile, job: Option<&Job>) -> Option<StepTimes> {
+fn step_times(profile: &Profile, elapsed: Nanos, job: Option<&Job>) -> Option<StepTimes> {
     let most = step_cell(profile)?;
     Some(StepTimes {
         count: most.count,
+        in_sums: steps_in_sums(&most, elapsed),
         mean_ns: most.mean()?,
         min_ns: most.min,
         max_ns: most.max,
@@ -284,6 +294,8 @@ fn median_step_ns(job: &Job) -> Option<f64> {
 /// Training steps, and how much of the capture they cover.
 struct Steps {
     count: Option<u64>,
+    /// Steps that the sums are of.
+    in_sums: f64,
     /// Share of the capture; everything while its length is not known.
     covered_percent: f64,
 }
@@ -292,7 +304,8 @@ impl Steps {
     fn of(profile: &Profile, elapsed: Nanos) -> Self {
         let length_ns = profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell.sum).max().unwrap_or(0);
         let covered_percent = if elapsed.0 == 0 { 100.0 } else { percent(length_ns, elapsed.0) };
-        Steps { count: training_steps(profile), covered_percent }
+        let in_sums = step_cell(profile).map_or(0.0, |cell| steps_in_sums(&cell, elapsed));
+        Steps { count: training_steps(profile), in_sums, covered_percent }
     }
 
     /// Whether they cover the capture, so that all samples belong to them.
@@ -315,11 +328,19 @@ impl Steps {
             Some(count) => FigureBasis {
                 figure,
                 basis: Some(Basis::Measured),
-                because: format!("{count}, from the end of one to the end of the next"),
+                because: format!(
+                    "{count} were timed, from the end of one to the end of the next; sums are of {}",
+                    in_tenths(self.in_sums)
+                ),
                 record_with: None,
             },
         }
     }
+}
+
+/// A number of steps in the sums, in words.
+pub(crate) fn in_tenths(steps: f64) -> String {
+    ((steps * 10.0).round() / 10.0).to_string()
 }
 
 fn totals(
@@ -333,7 +354,7 @@ fn totals(
     let whole = by_layer.total();
     let whole_ns = whole.latency_ns(available);
     // Kernels are of the whole capture, so steps that cover a part of it are no divisor.
-    let length_ns = if steps.are_all() { steps_ns(profile) } else { elapsed.0 };
+    let length_ns = if steps.are_all() { steps_in_sums_ns(profile, elapsed) } else { elapsed.0 };
     ModelTotals {
         layers: 0,
         outside_layers_percent: percent(by_layer.outside.latency_ns(available), whole_ns),

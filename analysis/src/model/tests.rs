@@ -338,6 +338,29 @@ fn steps_of_a_part_of_the_capture_are_no_divisor() {
 }
 
 #[test]
+fn sums_are_divided_by_the_steps_they_are_of() {
+    let profile = profile();
+    let of = |elapsed_ns| {
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        ModelTables::compute(&subset, Nanos(elapsed_ns), None, None)
+    };
+    let figures = |of: &ModelTables| (of.step_times.as_ref().unwrap().in_sums, of.totals.gpu_percent);
+    assert_eq!(figures(&of(10_000)), (2.0, Some(50.0)));
+    // It began half a step before the first end.
+    let found = of(12_500);
+    assert_eq!((found.training_steps, figures(&found)), (Some(2), (2.5, Some(40.0))));
+    let mut text = Vec::new();
+    crate::render::text::write_model(&found, &[ModelTable::Totals], &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("an unnamed target: per training step, sums divided by 2.5\n"), "{text}");
+    assert!(text.contains("; sums are of 2.5\n"), "{text}");
+    // Seven kernels of 5 µs.
+    assert!(text.contains("2.00 µs") && text.contains("2.80"), "{text}");
+    // It began with imports: its first step is there, too.
+    assert_eq!(figures(&of(40_000)), (3.0, Some(12.5)));
+}
+
+#[test]
 fn the_kernel_with_most_of_something_has_its_whole_stack() {
     let of = tables(&profile(), None);
     let rows = of

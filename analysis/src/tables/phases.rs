@@ -9,6 +9,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -43,7 +44,7 @@ const ORDER: [Phase; 11] = [
 /// Phases with a value of any metric, in the order of a training step. Empty for a program with unknown phases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phases {
-    /// Training steps in the profile, if they are known.
+    /// Training steps that were timed, if any. The sums also have work before and after these.
     pub training_steps: Option<u64>,
     /// A row for each phase.
     pub rows: Vec<PhaseRow>,
@@ -109,7 +110,7 @@ impl Phases {
     }
 }
 
-/// Training steps in a profile, if they are known.
+/// Timed training steps of a profile, if they are known.
 pub(crate) fn training_steps(profile: &Profile) -> Option<u64> {
     step_cell(profile).map(|cell| cell.count)
 }
@@ -124,9 +125,26 @@ pub(crate) fn step_place(profile: &Profile) -> Option<(NodeId, Cell)> {
     profile.tree.cells(Metric::StepTime).max_by_key(|(_, cell)| cell.count)
 }
 
-/// Length of all training steps, nanoseconds: of each process those at its longest place, as several optimizers end
-/// several steps at a time. 0 if they are unknown.
-pub(crate) fn steps_ns(profile: &Profile) -> u64 {
+/// Training steps in the sums of a whole capture: the only divisor for figures of one step. `timed` are the steps of
+/// one place; `elapsed` is the length of the capture, zero when unknown.
+///
+/// Steps are timed from one end to the next, so neither the one that ends first nor the one that is cut off last is,
+/// but the sums have their work. Of a program that is captured from its start, that is one step; of one that is
+/// captured from its middle, the parts of two, one on average. So the time that the timed steps leave of the capture
+/// counts as a part of a step, and as one at most: the rest is the program's start and end.
+pub(crate) fn steps_in_sums(timed: &Cell, elapsed: Nanos) -> f64 {
+    let mean = timed.mean().filter(|mean| *mean > 0.0);
+    timed.count as f64 + mean.map_or(0.0, |mean| untimed_ns(timed, elapsed) as f64 / mean)
+}
+
+/// Length of the part of a capture that counts as one more step than those that were timed.
+fn untimed_ns(timed: &Cell, elapsed: Nanos) -> u64 {
+    elapsed.0.saturating_sub(timed.sum).min(timed.mean().unwrap_or(0.0) as u64)
+}
+
+/// Length of all training steps in the sums of a capture, nanoseconds: of each process those at its longest place, as
+/// several optimizers end several steps at a time. 0 if they are unknown.
+pub(crate) fn steps_in_sums_ns(profile: &Profile, elapsed: Nanos) -> u64 {
     let tree = &profile.tree;
     let caller = |at: &NodeId| Some(tree.node(*at).parent);
     let is_process = |at: &NodeId| matches!(profile.frames.get(tree.node(*at).frame), Frame::Process { .. });
@@ -134,7 +152,7 @@ pub(crate) fn steps_ns(profile: &Profile) -> u64 {
     for (node, cell) in tree.cells(Metric::StepTime) {
         let callers = iter::successors(Some(node), caller).take_while(|at| *at != NodeId::ROOT);
         let longest = by_process.entry({ callers }.find(is_process)).or_default();
-        *longest = cell.sum.max(*longest);
+        *longest = cell.sum.saturating_add(untimed_ns(&cell, elapsed)).max(*longest);
     }
     by_process.into_values().fold(0, u64::saturating_add)
 }
@@ -191,6 +209,25 @@ mod tests {
         for phase in Phase::ALL {
             assert_eq!(ORDER.iter().filter(|it| **it == phase).count(), 1, "{}", phase.name());
         }
+    }
+
+    #[test]
+    fn sums_have_up_to_one_step_more_than_was_timed() {
+        let mut timed = Cell::EMPTY;
+        (0..9).for_each(|_| timed.add(1_000));
+        let check = |elapsed, expect| assert_eq!(steps_in_sums(&timed, Nanos(elapsed)), expect);
+        // Unknown, and as long as the steps.
+        check(0, 9.0);
+        check(9_000, 9.0);
+        check(9_250, 9.25);
+        check(10_000, 10.0);
+        // It began with imports.
+        check(50_000, 10.0);
+        check(u64::MAX, 10.0);
+        assert_eq!(steps_in_sums(&Cell::EMPTY, Nanos(5)), 0.0);
+        let mut instant = Cell::EMPTY;
+        instant.add(0);
+        assert_eq!(steps_in_sums(&instant, Nanos(5)), 1.0);
     }
 
     #[test]

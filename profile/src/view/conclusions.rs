@@ -92,10 +92,13 @@ pub struct PhaseRow {
 }
 
 /// Length of training steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepFigures {
-    /// Number of steps.
+    /// Number of steps that were timed.
     pub count: u64,
+    /// Number of steps that sums of the capture are of, which also have work before and after those: the divisor for
+    /// figures of one step.
+    pub in_sums: f64,
     /// Mean.
     pub mean: Nanos,
     /// The shortest.

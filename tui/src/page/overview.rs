@@ -189,7 +189,7 @@ fn coverage(rules: &RuleCoverage) -> Option<String> {
 
 /// The title of the phases. Without room for all, percentiles stay longest.
 fn phases_title(steps: Option<StepFigures>, columns: usize) -> String {
-    let Some(StepFigures { count, mean, least, most, median, p95 }) = steps else {
+    let Some(StepFigures { count, mean, least, most, median, p95, .. }) = steps else {
         return "Phases, share of CPU time (--probe ranges records the steps)".to_owned();
     };
     let beside = |time: Nanos| text::duration_beside(time, mean);
@@ -389,6 +389,7 @@ mod tests {
         let ms = |ms: u64| Nanos(ms * 1_000_000);
         let steps = StepFigures {
             count: 101,
+            in_sums: 102.0,
             mean: Nanos(81_400_000),
             least: ms(55),
             most: ms(119),

@@ -157,7 +157,9 @@ fn bar_of_phases(
             continue;
         }
         let figure = match steps {
-            Some(steps) if steps.count > 0 => text::duration(Nanos(phase.time.0 / steps.count)),
+            Some(steps) if steps.in_sums > 0.0 => {
+                text::duration(Nanos((phase.time.0 as f64 / steps.in_sums) as u64))
+            }
             _ => text::share(phase.share),
         };
         let style = theme.frame(FrameKind::Layer, phase.name, Emphasis::None, false);

@@ -90,6 +90,8 @@ impl LevelWindow {
         let middle = |at: usize| self.steps_ns.get(at).copied().unwrap_or_default() as f64;
         Some(StepTimes {
             count: count as u64,
+            // A window has no sums.
+            in_sums: count as f64,
             mean_ns: self.steps_ns.iter().sum::<u64>() as f64 / count as f64,
             min_ns: *first,
             max_ns: *last,

@@ -450,7 +450,8 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
     /// Exit with code 1 if a function's share grew by more than this many percentage points (`+5%`), or the total grew
-    /// by more than this percentage of the old total (`total+5%`). Changes within noise are ignored.
+    /// by more than this percentage of the old total (`total+5%`). Changes within noise are ignored; any growth of a
+    /// total from 0 exceeds every percentage.
     #[arg(long, value_name = "LIMIT", conflicts_with = "events", value_parser = clap::value_parser!(GrowthLimit))]
     pub fail_on: Vec<GrowthLimit>,
     /// Compare two traces event by event: which operators, calls and kernels were added or removed, or changed in

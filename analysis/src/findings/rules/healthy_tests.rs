@@ -175,7 +175,7 @@ fn few_samples_are_no_conclusion_beside_other_data() {
     check("hotspot", &format!("P py-7 / n f 900\n{kernels}"), "f takes 100% of cpu-time by itself");
     let indexed = |samples: u64| {
         format!(
-            "step-time: P py-7 / y /a/t.py:main:9 / r Optimizer.step#SGD 10x1000
+            "step-time: P py-7 / y /a/t.py:main:9 / r Optimizer.step#SGD 10x1000000000
              calls: P py-7 / y /a/t.py:f:4 / o aten::select.int 500x1
              P py-7 / y /a/t.py:f:4 / o aten::select.int / n view {samples}"
         )

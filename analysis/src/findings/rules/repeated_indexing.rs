@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::metric::Metric;
+use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,6 +14,7 @@ use crate::findings::finding::{Figure, Gain};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Share;
+use crate::tables::phases::steps_in_sums;
 
 pub(super) const RULE: Rule = Rule {
     id: "repeated-indexing",
@@ -54,7 +55,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let sum = |calls: &FxHashMap<Key, u64>| calls.values().copied().fold(0, u64::saturating_add);
     let all = sum(&calls);
-    calls.retain(|_, n| *n as f64 >= values.get("min_calls") * steps as f64);
+    calls.retain(|_, n| *n as f64 >= values.get("min_calls") * steps);
     let loops = loops(facts, host, &calls, values.get("min_percent"));
     calls.retain(|key, _| loops.contains(&key.place));
     let is_in = |node| looped(facts, node, &calls).is_some();
@@ -62,7 +63,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         calls.iter().max_by_key(|(key, n)| (**n, Reverse((key.operator.number(), key.place.number()))));
     let Some((Key { place, operator }, n)) = most else { return Outcome::Healthy { datapoints: all } };
     let share = facts.share_where(host, is_in);
-    let per_step = *n as f64 / steps as f64;
+    let per_step = *n as f64 / steps;
     let draft = Draft {
         title: format!(
             "{} runs {per_step:.0} times a step at {}",
@@ -78,7 +79,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         places: facts.places(host, PlaceKey::Line, is_in, share.whole.value),
         evidence: vec![
             Figure::measured("calls a step", per_step, "count"),
-            Figure::measured("steps", steps as f64, "count"),
+            Figure::measured("steps", steps, "count"),
         ],
         advice: "Index once with a tensor of indices, or use an operator over the whole dimension (stack, \
                  gather, vmap).",
@@ -144,18 +145,23 @@ fn indexing(facts: &Facts<'_>, node: NodeId) -> Option<NodeId> {
     facts.frame_classes(profile.tree.node(outermost).frame).has(Class::Indexing).then_some(outermost)
 }
 
-/// Training steps of all processes: those ended by ranges, at the place with most of them, or those of PyTorch's
-/// profiler.
-fn steps(facts: &Facts<'_>) -> Option<u64> {
+/// Training steps of all processes in the sums: those ended by ranges, at the place with most of them, or those of
+/// PyTorch's profiler.
+fn steps(facts: &Facts<'_>) -> Option<f64> {
     let profile = facts.profile();
     let caller = |at: &NodeId| Some(profile.tree.node(*at).parent).filter(|parent| *parent != NodeId::ROOT);
-    let mut by_process: FxHashMap<Option<NodeId>, u64> = FxHashMap::default();
+    let mut by_process: FxHashMap<Option<NodeId>, Cell> = FxHashMap::default();
     for (node, cell) in profile.tree.cells(Metric::StepTime) {
-        let most = by_process.entry(std::iter::successors(Some(node), caller).last()).or_default();
-        *most = cell.count.max(*most);
+        let most = by_process.entry(std::iter::successors(Some(node), caller).last()).or_insert(cell);
+        if cell.count > most.count {
+            *most = cell;
+        }
     }
-    let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0, u64::saturating_add);
-    let by_ranges = (!by_process.is_empty()).then(|| sum(&mut by_process.values().copied()));
+    // Sorted: the sum must not depend on the order of a map.
+    let mut of_processes: Vec<f64> =
+        by_process.values().map(|timed| steps_in_sums(timed, facts.elapsed())).collect();
+    of_processes.sort_by(f64::total_cmp);
+    let by_ranges = (!of_processes.is_empty()).then(|| of_processes.iter().sum::<f64>());
     let drawn = || {
         let is_step = |frame| match frame {
             Frame::Operator { name } | Frame::Range { name } | Frame::Native { symbol: name, .. } => {
@@ -172,7 +178,8 @@ fn steps(facts: &Facts<'_>) -> Option<u64> {
         // Ranks with the same names share one context per step.
         let times = |node| profile.tree.exclusive(node, Metric::WallTime).count.max(1);
         let nodes = (0u32..).map(NodeId::from_number).zip(profile.tree.nodes());
-        Some(sum(&mut nodes.filter(|(_, node)| steps.contains(&node.frame)).map(|(at, _)| times(at))))
+        let times = nodes.filter(|(_, node)| steps.contains(&node.frame)).map(|(at, _)| times(at));
+        Some(times.fold(0, u64::saturating_add) as f64)
     };
-    by_ranges.or_else(drawn).filter(|steps| *steps > 0)
+    by_ranges.or_else(drawn).filter(|steps| *steps > 0.0)
 }

@@ -59,7 +59,7 @@ struct FigureTable<'t> {
 impl FigureTable<'_> {
     /// As a tab, with those figures that at least one row has.
     fn tab(self, tables: &ModelTables) -> Tab {
-        let steps = steps(tables);
+        let steps = tables.divisor();
         let figures: Vec<_> = self.rows.iter().map(|(_, figures, _)| figure_cells(figures, steps)).collect();
         let is_known = |at: &usize| figures.iter().any(|row| row[*at].is_some());
         let shown: Vec<usize> = (0..FIGURES.len()).filter(is_known).collect();
@@ -71,10 +71,6 @@ impl FigureTable<'_> {
         });
         tab(self.id, &per_step(tables, self.title), &columns, self.left_out, rows.collect())
     }
-}
-
-fn steps(tables: &ModelTables) -> u64 {
-    tables.training_steps.unwrap_or(1).max(1)
 }
 
 fn per_step(tables: &ModelTables, title: &str) -> String {
@@ -105,7 +101,7 @@ fn totals(tables: &ModelTables) -> Tab {
         ("Occupancy (model)", share(of.modelled_occupancy_percent)),
         ("Peak memory", of.peak_memory_bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string())),
     ];
-    let figures = figure_cells(&of.figures, steps(tables)).map(Option::unwrap_or_default);
+    let figures = figure_cells(&of.figures, tables.divisor()).map(Option::unwrap_or_default);
     let all = std::iter::once(heading).chain(own).chain(TITLES.into_iter().zip(figures));
     let (titles, texts): (Vec<&str>, Vec<String>) = all.unzip();
     Tab {
@@ -221,7 +217,7 @@ fn frequency(tables: &ModelTables) -> Tab {
     let columns = [numbers(["Launches", "Share", "Mean", "Contexts"]), vec![Column::code("Kernel")]].concat();
     let rows = tables.kernel_frequency.rows.iter().map(|of| {
         vec![
-            scaled(of.launches as f64 / steps(tables) as f64),
+            scaled(of.launches as f64 / tables.divisor()),
             percent(of.launches_percent),
             of.mean_ns.map_or_else(String::new, |ns| Nanos(ns as u64).to_string()),
             of.contexts.to_string(),

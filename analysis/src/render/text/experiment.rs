@@ -98,6 +98,18 @@ fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
     ]
 }
 
+/// Whether a row has sums of its median run.
+fn has_sums(row: &ValueRow) -> bool {
+    let of = &row.per_step;
+    let sums = [
+        of.gpu_ns_per_step,
+        of.kernels_per_step,
+        of.modelled_flops_per_step,
+        of.modelled_bytes_per_step,
+    ];
+    sums.iter().any(Option::is_some)
+}
+
 /// Names the sets of probes without a visible cost, and explains the spread.
 fn chance(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<()> {
     if of.rows.iter().any(|row| row.overhead.is_some_and(|of| of.spread_ns.is_some())) {
@@ -126,6 +138,10 @@ fn notes(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<(
             write!(out, ", over {what} a mean without {percent} % of them at each end")?;
         }
         writeln!(out)?;
+    }
+    if of.rows.iter().any(has_sums) {
+        let divisor = "divided by its timed steps and up to one more, which its sums have, too";
+        writeln!(out, "GPU, kernels, flops, bytes: sums of the run in the middle, {divisor}")?;
     }
     chance(of, names, out)?;
     for best in &of.optima {

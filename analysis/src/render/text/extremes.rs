@@ -18,14 +18,14 @@ const STACK_WIDTH: usize = 100;
 /// Heights of a curve.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-pub(super) fn frequency(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn frequency(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nKernels by launches")?;
     if tables.kernel_frequency.is_empty() {
         return writeln!(out, "  the profile has no kernels");
     }
     writeln!(out, "  launches     share       mean  contexts  kernel")?;
     for row in &tables.kernel_frequency.rows {
-        let launches = scaled(row.launches as f64 / steps as f64);
+        let launches = scaled(row.launches as f64 / steps);
         let mean = row.mean_ns.map_or_else(none, |ns| Nanos(ns as u64).to_string());
         let (share, name) = (share(row.launches_percent), without_middle(&row.kernel, NAME_WIDTH));
         writeln!(out, "  {launches:>8}  {share:>8}  {mean:>9}  {:>8}  {name}", row.contexts)?;

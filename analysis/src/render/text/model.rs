@@ -10,6 +10,7 @@ use super::figures::{more, none, scaled};
 use super::{NAME_WIDTH, extremes, share, without_middle};
 use crate::model::{
     FigureBasis, Figures, KernelName, LayerKernel, LayerType, ModelLayer, ModelTable, ModelTables, Stage,
+    in_tenths,
 };
 
 /// Writes the requested tables, after the basis of their figures. Figures are per training step if steps are known.
@@ -19,12 +20,12 @@ use crate::model::{
 pub fn write(tables: &ModelTables, which: &[ModelTable], out: &mut dyn Write) -> io::Result<()> {
     let target = if tables.target.is_empty() { "an unnamed target" } else { &tables.target };
     let per_step = match tables.training_steps {
-        Some(steps) => format!(": per training step, of {steps}"),
+        Some(_) => format!(": per training step, sums divided by {}", in_tenths(tables.divisor())),
         None => ": sums over the whole profile".to_owned(),
     };
     writeln!(out, "{target}{per_step}")?;
     tables.basis.iter().try_for_each(|row| basis(row, out))?;
-    let steps = tables.training_steps.unwrap_or(1).max(1);
+    let steps = tables.divisor();
     for table in ModelTable::ALL.iter().filter(|table| which.contains(table)) {
         match table {
             ModelTable::Totals => totals(tables, steps, out)?,
@@ -50,7 +51,7 @@ fn basis(row: &FigureBasis, out: &mut dyn Write) -> io::Result<()> {
 /// A row: its own columns, its figures and its name.
 type Row<'t> = (Vec<String>, &'t Figures, String);
 
-fn totals(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn totals(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     let of = &tables.totals;
     writeln!(out, "\nTotals")?;
     let own = vec![
@@ -64,7 +65,7 @@ fn totals(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<(
     rows(&titles, "", &[(own, &of.figures, String::new())], steps, out)
 }
 
-fn layers(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn layers(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nLayers, in the order in which they were first seen, without the layers in them")?;
     if tables.layers.is_empty() {
         return writeln!(out, "  the profile has no layers");
@@ -87,7 +88,7 @@ fn name(row: &ModelLayer) -> String {
     name
 }
 
-fn layer_types(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn layer_types(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nLayers by type")?;
     if tables.layer_types.is_empty() {
         return writeln!(out, "  the profile has no layers");
@@ -99,7 +100,7 @@ fn layer_types(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Res
     more(tables.layer_types.left_out, "type", out)
 }
 
-fn stages(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn stages(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     if tables.stages.is_empty() {
         return Ok(());
     }
@@ -113,7 +114,7 @@ fn stages(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<(
     rows(&["first", "last"], "stage, and what it has most of", &all.collect::<Vec<_>>(), steps, out)
 }
 
-fn kernels(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn kernels(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nKernels by layer")?;
     if tables.kernels.is_empty() {
         return writeln!(out, "  the profile has no kernels");
@@ -131,7 +132,7 @@ fn kernels(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<
     more(tables.kernels.left_out, "kernel", out)
 }
 
-fn kernel_names(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn kernel_names(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nKernels by name")?;
     if tables.kernel_names.is_empty() {
         return writeln!(out, "  the profile has no kernels");
@@ -150,7 +151,7 @@ fn kernel_names(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Re
 }
 
 /// Writes rows, with the figures that at least one of them has.
-fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn Write) -> io::Result<()> {
+fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: f64, out: &mut dyn Write) -> io::Result<()> {
     let written: Vec<_> = rows.iter().map(|(_, figures, _)| figure_cells(figures, steps)).collect();
     let shown: Vec<usize> =
         (0..FIGURES.len()).filter(|at| written.iter().any(|row| row[*at].is_some())).collect();
@@ -171,11 +172,11 @@ fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn
 pub(in crate::render) const FIGURES: [&str; 9] =
     ["latency", "CPU", "kernels", "allocated", "flops", "bytes", "flops/B", "flops/s", "bound"];
 
-/// The figures of one step, by their titles; `None` is unknown.
-pub(in crate::render) fn figure_cells(figures: &Figures, steps: u64) -> [Option<String>; FIGURES.len()] {
-    let time = |ns: u64| Nanos(ns / steps).to_string();
-    let bytes = |bytes: u64| Bytes(bytes / steps).to_string();
-    let count = |count: u64| scaled(count as f64 / steps as f64);
+/// The figures of one step, by their titles; `None` is unknown. `steps`: [`ModelTables::divisor`].
+pub(in crate::render) fn figure_cells(figures: &Figures, steps: f64) -> [Option<String>; FIGURES.len()] {
+    let time = |ns: u64| Nanos((ns as f64 / steps) as u64).to_string();
+    let bytes = |bytes: u64| Bytes((bytes as f64 / steps) as u64).to_string();
+    let count = |count: u64| scaled(count as f64 / steps);
     [
         figures.latency_ns.map(time),
         // Without device times, that is the latency.
