@@ -23,6 +23,9 @@ pub const BACKWARD: &str = "[backward]";
 /// Label of the box with threads that spin while no call waits for them.
 pub const SPINNING: &str = "[spinning]";
 
+/// Name of the frame that stands for the stacks of the profiler's own processes.
+pub const OWN_WORK: &str = "[profiler's own work]";
+
 /// A source line, counted from 1; `None` when unknown.
 pub type Line = Option<NonZeroU32>;
 

@@ -11,6 +11,7 @@ mod conservation;
 mod duty_cycle;
 mod memory;
 mod openmp;
+mod own_work;
 mod owners;
 #[path = "../pipeline_programs/mod.rs"]
 mod pipeline_programs;

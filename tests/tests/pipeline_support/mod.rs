@@ -296,6 +296,8 @@ pub(crate) struct NamesInAddresses {
     pub(crate) silent: bool,
     /// The next question whether names of the kernel changed is answered with this.
     pub(crate) kernel_renamed: bool,
+    /// The process of the profiler itself.
+    pub(crate) own: Option<u32>,
     /// If set, nobody answers for a process that has ended.
     pub(crate) forgets_users: bool,
     ended: BTreeSet<u32>,
@@ -326,6 +328,10 @@ impl NamesInAddresses {
 impl ProcessFacts for NamesInAddresses {
     fn accountable_user(&mut self, pid: u32) -> Option<u32> {
         (!self.forgets_users || !self.ended.contains(&pid)).then_some(pid / PIDS_OF_USER)
+    }
+
+    fn is_own(&mut self, pid: u32) -> bool {
+        self.own == Some(pid)
     }
 
     fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {

@@ -68,8 +68,8 @@ impl Attribution<'_> {
         self.stages.on_call(owner, &call, Some(stack), self.profile, symbols);
     }
 
-    /// Adds a sample's weight to its context.
-    fn attribute_sample(&mut self, thread: NodeId, sample: &Sample<'_>, stack: CachedStack) {
+    /// Adds a sample's weight to its context, or begins a wait there.
+    pub(crate) fn attribute_sample(&mut self, thread: NodeId, sample: &Sample<'_>, stack: CachedStack) {
         let Self { config, stages, accounts, profile } = self;
         match wait_of(sample) {
             Some(wait) => {

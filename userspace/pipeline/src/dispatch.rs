@@ -9,13 +9,16 @@ use deepctx_profile::owner::Owner;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
+use crate::account::MissingFrames;
 use crate::arena::RecordRef;
 use crate::attribution::{Attribution, sample_at, wait_of};
 use crate::decode::{Event, Sample, decode};
+use crate::own_work;
 use crate::pipeline::{PendingNames, Pipeline};
 use crate::seen_python;
-use crate::stack_cache::StackKey;
+use crate::stack_cache::{CachedStack, StackKey};
 use crate::stage::CallRecord;
+use crate::stages::Notes;
 use crate::stages::off_cpu::{Context, OffCpu, WaitEnd, WaitId};
 use crate::symbols::Symbols;
 
@@ -24,6 +27,9 @@ impl<S: Symbols> Pipeline<S> {
     #[inline]
     pub(crate) fn dispatch(&mut self, record: RecordRef) {
         let (sample, call) = match decode(self.arena.record(record)) {
+            Ok(Event::Sample(sample) | Event::Block(sample)) if self.symbols.is_own(sample.fixed.pid) => {
+                return self.attribute_own(record);
+            }
             Ok(Event::Sample(sample) | Event::Block(sample)) => (sample, None),
             Ok(Event::Call(_, arguments)) if !self.stages.needs_stack(&arguments) => {
                 return self.dispatch_stackless(record);
@@ -32,9 +38,8 @@ impl<S: Symbols> Pipeline<S> {
                 (self.stages.stack_of_call(sample, &arguments), Some(arguments))
             }
             Ok(Event::Wake(wake)) => {
-                self.thread_wakes(&wake);
                 self.arena.release(record);
-                return;
+                return self.thread_wakes(&wake);
             }
             Ok(Event::Return(_) | Event::Correlation(_) | Event::Message(..)) => {
                 return self.dispatch_stackless(record);
@@ -78,6 +83,23 @@ impl<S: Symbols> Pipeline<S> {
             return self.unresolved.push(PendingNames::Call { record, thread, stack });
         }
         attribution.attribute(thread, &sample, call.as_ref(), stack, &mut self.symbols);
+        self.arena.release(record);
+    }
+
+    /// Attributes a sample, or the beginning of a wait, of one of the profiler's own processes. It needs no names, and
+    /// no call before it changes its meaning.
+    fn attribute_own(&mut self, record: RecordRef) {
+        let Some((sample, _)) = sample_at(&self.arena, record) else { return };
+        let sample = own_work::without_stack(sample);
+        let (pid, time_ns) = (sample.fixed.pid, sample.fixed.header.time_ns);
+        let Self { profile, stages, accounts, config, symbols, owners, threads, .. } = self;
+        profile.grow_for(owners.of(pid, symbols));
+        let space = symbols.space(pid, time_ns);
+        let thread = threads.node(&sample.fixed, space, symbols, profile);
+        follow_thread(&mut stages.set.off_cpu, &sample, config.off_cpu);
+        let node = own_work::of_sample(thread, &sample, profile);
+        let stack = CachedStack { node, missing: MissingFrames::default(), notes: Notes::default() };
+        Attribution { config, stages, accounts, profile }.attribute_sample(thread, &sample, stack);
         self.arena.release(record);
     }
 
@@ -152,8 +174,12 @@ impl<S: Symbols> Pipeline<S> {
         };
         let thread = self.threads.node(&thread, space, &mut self.symbols, &mut self.profile);
         let waits = &mut self.stages.set.off_cpu;
-        let frame = waits.without_stack(wake.stack, &mut self.profile);
-        let node = self.profile.tree.child(thread, frame);
+        let node = if self.symbols.is_own(wake.pid) {
+            own_work::of_wait(thread, false, &mut self.profile)
+        } else {
+            let frame = waits.without_stack(wake.stack, &mut self.profile);
+            self.profile.tree.child(thread, frame)
+        };
         waits.ended_without_stack(id, wake.pid, Context { node, thread }, end, &mut self.profile);
         self.stages.record_spans();
     }

@@ -95,6 +95,7 @@ mod name_frames;
 mod native_omitted;
 mod order;
 mod own_contexts;
+mod own_work;
 mod owners;
 mod pipeline;
 mod reason;

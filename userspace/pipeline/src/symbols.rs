@@ -170,11 +170,16 @@ pub struct CompiledThunk<'a> {
 /// Receives the answer to query `n`: the frames of that address, outermost first (inlined functions follow).
 pub type NameReceiver<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
-/// What stages ask about processes: what compilers made their code from, and who answers for them.
+/// What is asked about processes: what compilers made their code from, who answers for them, and which are our own.
 pub trait ProcessFacts {
     /// The user who answers for a process now; `None` when it is gone, or nobody knows.
     fn accountable_user(&mut self, _pid: u32) -> Option<u32> {
         None
+    }
+
+    /// Whether a process is the profiler itself or one of its workers, and its stacks are not wanted.
+    fn is_own(&mut self, _pid: u32) -> bool {
+        false
     }
 
     /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when

@@ -84,7 +84,7 @@ impl Worker {
     pub(crate) fn new(options: Options, shared: Arc<SharedState>) -> Self {
         let supervisor = Supervisor::default();
         let now = Instant::now();
-        let resolver = Resolver::new(options.debug_info, options.layers).live();
+        let resolver = Resolver::new(options.debug_info, options.layers).live(&options.named);
         let mut pipeline = Pipeline::new(resolver, options.meta, options.config);
         let mut status = Status::default();
         let flight_recorder = options

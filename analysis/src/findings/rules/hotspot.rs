@@ -3,7 +3,7 @@
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
-use deepctx_profile::frame::FrameKind;
+use deepctx_profile::frame::{Frame, FrameKind, OWN_WORK};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
@@ -49,6 +49,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) -> Vec<Finding> {
     let device = metric == Metric::GpuTime;
+    // The profiler's own work is that of many functions, too.
+    let is_own_work = |node| match facts.frame(node) {
+        Frame::Native { symbol, .. } => facts.profile().strings.get(symbol) == OWN_WORK,
+        _ => false,
+    };
     let is_in = |node| {
         let kind = facts.frame(node).kind();
         let counts = match device {
@@ -63,7 +68,7 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
                     | FrameKind::Unresolved
             ),
         };
-        counts && !facts.classes(node).has(Class::Spin)
+        counts && !facts.classes(node).has(Class::Spin) && !is_own_work(node)
     };
     let whole = facts.share(metric, Class::Spin).whole;
     let mut parts: Vec<(FrameId, PlacePart)> =

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use deepctx_profile::device::activity::{Activity, ActivityKind};
 use deepctx_profile::device::gpu::DeviceUse;
-use deepctx_profile::frame::Frame;
+use deepctx_profile::frame::{Frame, OWN_WORK};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -167,6 +167,7 @@ fn a_hotspot_is_a_function_that_works() {
     check("hotspot", &format!("{many} P py-7 / T py/7 / n gomp_barrier_wait 600"), "healthy");
     // Frames without a name are those of many functions.
     check("hotspot", &format!("{many} P py-7 / T py/7 / ? no-row 600"), "healthy");
+    check("hotspot", &format!("{many} P deepctx-8 / T main/8 / n {OWN_WORK} 600"), "healthy");
     let kernels = "gpu-time: P py-7 / g gemm 60x1000\ngpu-time: P py-7 / g add 400x100";
     check(
         "hotspot",

@@ -10,8 +10,10 @@ mod pool;
 mod sandbox;
 #[cfg(test)]
 pub(crate) mod signalled;
+mod started;
 
 pub use deadline::{Deadline, end_answers, work_in_progress};
 pub use descriptors::{receive, send};
 pub use pool::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, ready};
 pub use sandbox::{Bounds, begin, give_up_privileges, limit_memory, refuse_programs_and_sockets};
+pub use started::{STARTED_MAX, StartedWorker, started_after};

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::deadline::{Deadline, is_past_last_answer};
+use super::started;
 use crate::cpu_clock::process_cpu_time;
 use crate::version::FileVersion;
 
@@ -288,8 +289,10 @@ impl Worker {
             .stderr(nowhere()?);
         // Ctrl-C in a terminal goes to a group: the profiler still needs answers when it finishes.
         command.process_group(0);
+        let child = command.spawn()?;
+        started::record(child.id());
         // The command is dropped, so that only the worker holds the other end, and its exit is noticed.
-        Ok(Self { child: command.spawn()?, socket, author })
+        Ok(Self { child, socket, author })
     }
 
     /// A worker that waits for its own program must not be mistaken for one that waits for a process's memory.
@@ -479,6 +482,13 @@ mod tests {
         // Both places are taken: an idle worker is ended.
         let other = ask(&pool, Author::user(8)).unwrap();
         assert!(other != user && other != root && pool.lock().live == 2);
+    }
+
+    #[test]
+    fn a_worker_is_listed_as_started() {
+        let pid = ask(&Pool::new(echo, TERMS), Author::user(0)).unwrap();
+        let (_, started) = started::started_after(0).unwrap();
+        assert!(started.iter().any(|worker| worker.pid == pid));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod await_chains;
 mod interpreters;
 mod layers;
 mod native;
+mod own_processes;
 mod processes;
 mod reason;
 mod tasks;
@@ -35,6 +36,7 @@ use deepctx_symbolizer::{Symbolizer, accountable_user};
 
 use interpreters::Interpreters;
 use native::answer_compiled;
+use own_processes::OwnProcesses;
 use processes::{Processes, TimedProcess};
 
 /// Interval at which caches are trimmed and names are revalidated, in the time of the samples.
@@ -56,6 +58,8 @@ pub(crate) struct Resolver {
     retirements: u64,
     /// Its processes run now.
     is_live: bool,
+    /// The profiler's own processes, which have no stacks. None in a replay: it shows all stacks.
+    own: Option<OwnProcesses>,
 }
 
 /// Mappings whose files are open.
@@ -75,12 +79,14 @@ impl Resolver {
             retired_ns: 0,
             retirements: 0,
             is_live: false,
+            own: None,
         }
     }
 
-    /// The same for processes that run now: those that are gone are forgotten, even if no record says so.
-    pub(crate) fn live(self) -> Self {
-        Self { is_live: true, ..self }
+    /// The same for processes that run now: those that are gone are forgotten, even if no record says so. `named`:
+    /// targets given by pid, which have stacks even if they are the profiler's own.
+    pub(crate) fn live(self, named: &[u32]) -> Self {
+        Self { is_live: true, own: OwnProcesses::of_this(named), ..self }
     }
 
     /// Forgets processes that are gone without a record. A capture of weeks would otherwise keep ever more of them.
@@ -134,6 +140,11 @@ impl ProcessFacts for Resolver {
     /// Asks the system, also in a replay, where processes are long gone: shares differ then only in a full table.
     fn accountable_user(&mut self, pid: u32) -> Option<u32> {
         accountable_user(pid)
+    }
+
+    #[inline]
+    fn is_own(&mut self, pid: u32) -> bool {
+        self.own.as_mut().is_some_and(|own| own.contains(pid))
     }
 
     fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
@@ -226,6 +237,9 @@ impl Symbols for Resolver {
         self.symbolizer.fork(parent, child, time_ns);
         self.processes.forked(parent, child, time_ns, thread_name(&event.comm));
         self.interpreters.forked(parent, child);
+        if let Some(own) = &mut self.own {
+            own.forked(child, time_ns);
+        }
     }
 
     fn replaced(&mut self, event: &ProcessEvent) {
