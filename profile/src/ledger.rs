@@ -88,8 +88,12 @@ reasons! {
     pub const UNKNOWN_END = "unknown-end", "walks ended for a reason that this version does not know";
     /// Replaces `no-mapping` as the end of a native walk.
     pub const CODE_TOO_NEW = "code-too-new",
-        "the code's unwind rows were not there: it was made or loaded just before, or its mapping found no room",
-        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings; `mapping-left-out` and `mapping-over-share` count mappings without room";
+        "the code was made or loaded so recently that its unwind rows were not there yet",
+        helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings";
+    /// The same, for code whose mapping the kernel programs are never told.
+    pub const CODE_LEFT_OUT = "code-left-out",
+        "the code's mapping is beyond the number that is kept of a process",
+        helps "mappings at the lowest addresses are kept; `mapping-left-out` counts the others";
 }
 
 /// Why something was dropped or has a gap, as a profile keeps it.

@@ -82,8 +82,24 @@ impl AddressSpace {
     /// # Errors
     /// [`NoSymbol::Unmapped`].
     pub fn lookup(&self, address: Avma) -> Result<&Region, NoSymbol> {
-        let at = self.regions.partition_point(|r| r.begin <= address);
-        self.regions[..at].last().filter(|r| address < r.end).ok_or(NoSymbol::Unmapped)
+        Ok(&self.regions[self.index_of(address)?])
+    }
+
+    /// Whether the region that contains an address is not among the first `most`, in which the kernel's trampolines for
+    /// uprobes do not count.
+    fn is_beyond(&self, most: usize, address: Avma) -> Result<bool, NoSymbol> {
+        let at = self.index_of(address)?;
+        if at < most {
+            return Ok(false);
+        }
+        let of_uprobes = |r: &&Region| r.owner == Owner::Unknown(NoSymbol::UprobeTrampoline);
+        Ok(at - self.regions[..most].iter().filter(of_uprobes).count() >= most)
+    }
+
+    fn index_of(&self, address: Avma) -> Result<usize, NoSymbol> {
+        let after = self.regions.partition_point(|r| r.begin <= address);
+        let at = after.checked_sub(1).filter(|at| address < self.regions[*at].end);
+        at.ok_or(NoSymbol::Unmapped)
     }
 
     /// All regions by ascending address.
@@ -213,10 +229,34 @@ impl Spaces {
     /// # Errors
     /// [`NoSymbol::UnknownProcess`], [`NoSymbol::ProcessGone`] or [`NoSymbol::Unmapped`].
     pub(crate) fn lookup(&self, pid: u32, time_ns: u64, address: Avma) -> Result<Region, NoSymbol> {
+        self.find(pid, time_ns, |space| space.lookup(address).copied())
+    }
+
+    /// Whether the region of an address at a time is not among the first `most` of its process.
+    ///
+    /// # Errors
+    /// Those of [`Self::lookup`].
+    pub(crate) fn is_beyond(
+        &self,
+        pid: u32,
+        time_ns: u64,
+        most: usize,
+        address: Avma,
+    ) -> Result<bool, NoSymbol> {
+        self.find(pid, time_ns, |space| space.is_beyond(most, address))
+    }
+
+    /// Looks in the address space at a time, then in the next one of the same program.
+    fn find<T>(
+        &self,
+        pid: u32,
+        time_ns: u64,
+        look: impl Fn(&AddressSpace) -> Result<T, NoSymbol>,
+    ) -> Result<T, NoSymbol> {
         let versions = self.processes.get(&pid).ok_or(NoSymbol::UnknownProcess)?;
         let at = versions.partition_point(|v| v.since_ns <= time_ns).saturating_sub(1);
         let then = match &versions.get(at).ok_or(NoSymbol::UnknownProcess)?.state {
-            State::Live(space) => space.lookup(address),
+            State::Live(space) => look(space),
             State::Unread => Err(NoSymbol::UnknownProcess),
             State::Gone => Err(NoSymbol::ProcessGone),
         };
@@ -224,7 +264,7 @@ impl Spaces {
             Some(Version { state: State::Live(space), continues: true, .. }) => Some(space),
             _ => None,
         };
-        then.or_else(|reason| later.ok_or(reason)?.lookup(address)).copied()
+        then.or_else(|reason| look(later.ok_or(reason)?))
     }
 
     /// True when a version of the process is kept, even if it has exited.
@@ -343,6 +383,23 @@ mod tests {
         ] {
             assert_eq!(space.lookup(Avma(address)).ok().map(|r| r.begin.0), expected, "{address:#x}");
         }
+    }
+
+    #[test]
+    fn regions_beyond_a_number_are_told_apart() {
+        let mut regions: Vec<Region> = (1..=4).map(|n| region(n << 12, (n << 12) + 0x800)).collect();
+        let check = |regions: &[Region], beyond: &[u64]| {
+            let space = AddressSpace::new(regions.to_vec());
+            let is_beyond = |n: &u64| space.is_beyond(2, Avma(n << 12)) == Ok(true);
+            assert_eq!((1..=4).filter(is_beyond).collect::<Vec<u64>>(), beyond);
+            assert_eq!(space.is_beyond(2, Avma(0x4800)), Err(NoSymbol::Unmapped));
+        };
+        check(&regions, &[3, 4]);
+        regions[1].owner = Owner::Unknown(NoSymbol::UprobeTrampoline);
+        check(&regions, &[4]);
+        regions[1].owner = Owner::Generated;
+        regions[2].owner = Owner::Unknown(NoSymbol::UprobeTrampoline);
+        check(&regions, &[3, 4]);
     }
 
     #[test]

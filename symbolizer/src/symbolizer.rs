@@ -249,6 +249,13 @@ impl Symbolizer {
         }
     }
 
+    /// Whether the mapping of a user-space address at the time of a sample is not among the first `most` executable
+    /// ones of its process, by address. False for an address without a known mapping.
+    pub fn is_beyond(&self, pid: u32, time_ns: u64, most: usize, address: Avma, lookup: Lookup) -> bool {
+        let address = Avma(lookup.address(address.0));
+        self.spaces.is_beyond(pid, time_ns, most, address).unwrap_or(false)
+    }
+
     /// Reads a process's data about its generated code: its maps, its memory, the files of its compilers. If that shows
     /// a defect, nothing of this process is read from then on, and all others lose nothing.
     fn fenced<T, E>(

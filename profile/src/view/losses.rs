@@ -6,7 +6,7 @@
 use deepctx_common::end::WalkEnd;
 use deepctx_common::reason::Reason;
 
-use crate::ledger::{Account, CODE_TOO_NEW, Ledger, LossRow, Stage, UNKNOWN_END};
+use crate::ledger::{Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, LossRow, Stage, UNKNOWN_END};
 use crate::profile::Profile;
 use crate::view::snapshot::StageRow;
 
@@ -54,7 +54,7 @@ fn cut(ledger: &Ledger) -> impl Iterator<Item = (&'static Reason, u64)> {
     let gaps = &ledger.stage(Stage::Resolve).gaps;
     let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
     let ends = WalkEnd::ALL.iter().filter(move |end| !intended.contains(end)).map(|end| end.reason());
-    ends.chain([CODE_TOO_NEW, UNKNOWN_END]).map(|reason| (reason, gaps.count(reason.key)))
+    ends.chain([CODE_TOO_NEW, CODE_LEFT_OUT, UNKNOWN_END]).map(|reason| (reason, gaps.count(reason.key)))
 }
 
 #[cfg(test)]
@@ -88,6 +88,7 @@ mod tests {
         check(200, &[], Some(1.0));
         check(200, &[(no_row, 30), (WalkEnd::TooManyFrames.reason(), 20)], Some(0.75));
         check(200, &[(no_row, 10), (CODE_TOO_NEW, 30), (UNKNOWN_END, 10)], Some(0.75));
+        check(200, &[(CODE_TOO_NEW, 20), (CODE_LEFT_OUT, 30)], Some(0.75));
         check(200, &[(left_out, 50)], Some(1.0));
         check(10, &[(no_row, 30)], Some(0.0));
         // A file may say anything.

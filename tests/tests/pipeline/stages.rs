@@ -132,6 +132,18 @@ fn walk_that_ended_at_code_known_since_says_so() {
 }
 
 #[test]
+fn walk_that_ended_at_left_out_code_says_so() {
+    let record = "10 sample 7/7 app f! b.g gap:no-mapping native=no-mapping";
+    check(record, "app-7;[unknown: code-left-out];b.g;f 1");
+    check_gaps("", record, "resolve code-left-out 1");
+    // Only the code where the walk stopped counts, and only if it had no mapping there.
+    let record = "10 sample 7/7 app b.g! f gap:no-mapping native=no-mapping";
+    check(record, "app-7;[unknown: code-too-new];f;b.g 1");
+    let record = "10 sample 7/7 app b.g! gap:no-row native=no-row";
+    check(record, "app-7;[unknown: no-row];b.g 1");
+}
+
+#[test]
 fn truncated_kernel_stack_has_a_gap_above_the_user_frames() {
     check(
         "10 sample 7/7 app k:a k:b main kernel=truncated flags=1",
@@ -428,6 +440,8 @@ fn live_and_stored_shares_of_complete_stacks_are_equal() {
         ("20 sample 7/7 app f! native=too-many-frames", 3),
         // The code has a mapping by now: `code-too-new`.
         ("20 sample 7/7 app f! g native=no-mapping", 3),
+        // Its mapping was left out: `code-left-out`.
+        ("20 sample 7/7 app f! b.g native=no-mapping", 3),
         // The reason is that of a newer version.
         ("20 sample 7/7 app f! g native=200", 3),
         // Python and kernel frames are no native part.

@@ -44,7 +44,8 @@
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
 //! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator.
 //! `e.` is the function of PyTorch's engine that runs a node, `t.Dot` that of XLA's `DotThunk`, `h.` where a thread
-//! of XLA does the work of others. `c.` is the C library's, `g.` that of OpenMP's runtime.
+//! of XLA does the work of others. `c.` is the C library's, `g.` that of OpenMP's runtime. `b.` is in a mapping beyond
+//! those that are kept of its process.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -435,6 +436,14 @@ impl Symbols for NamesInAddresses {
                 })
                 .collect();
             answer(n, &names);
+        }
+    }
+
+    fn left_out(&mut self, _: SpaceId, addresses: &[CodeAddress], _: &[u64], answer: &mut dyn FnMut(usize)) {
+        for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
+            if name(*address).starts_with("b.") {
+                answer(n);
+            }
         }
     }
 

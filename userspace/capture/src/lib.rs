@@ -113,6 +113,7 @@ pub use error::CaptureError;
 pub use message::Message;
 pub use perf_event::Clock;
 pub use probes::{TensorRequests, running_kernel};
+pub use tables::PROCESS_MAPPINGS_MAX;
 pub use targets::{Targets, parent_of};
 
 /// Counters of the parts of a capture; they come in [`Message`]s.

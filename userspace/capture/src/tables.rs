@@ -53,8 +53,9 @@ pub(crate) struct Eviction {
     pub pids: Vec<u32>,
 }
 
-/// Most executable mappings of one process, from the bound of the kernel's search.
-pub(crate) const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
+/// Most executable mappings that are kept of one process, from the bound of the kernel's search: those at the lowest
+/// addresses, without `[uprobes]`.
+pub const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
 
 struct LoadedExecutable {
     users: u32,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::reason::Reason;
-use deepctx_profile::ledger::{Account, CODE_TOO_NEW, Ledger, Stage, UNKNOWN_END};
+use deepctx_profile::ledger::{Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, Stage, UNKNOWN_END};
 
 use crate::decode::{DecodeError, Sample};
 use crate::input::KernelCounters;
@@ -20,13 +20,35 @@ use crate::stages::off_cpu::WaitGaps;
 
 const REASONS: usize = u8::MAX as usize + 1;
 
+/// Why a native walk ended at code whose mapping is known, and was not known to the kernel programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnlistedCode {
+    /// It was new.
+    TooNew,
+    /// Its process has too many mappings.
+    LeftOut,
+}
+
+impl UnlistedCode {
+    /// Each of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 2] = [Self::TooNew, Self::LeftOut];
+
+    /// As a gap.
+    pub(crate) fn reason(self) -> &'static Reason {
+        match self {
+            Self::TooNew => CODE_TOO_NEW,
+            Self::LeftOut => CODE_LEFT_OUT,
+        }
+    }
+}
+
 /// The gaps of one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MissingFrames {
     /// Number of the reason why one of its frames has no name ([`Accounts::unnamed_number`]); 0 if all have one.
     pub(crate) unnamed: u16,
-    /// Its native walk ended at code that was unknown then and is known now.
-    pub(crate) too_new: bool,
+    /// Its native walk ended at code that the kernel programs did not know.
+    pub(crate) unlisted: Option<UnlistedCode>,
 }
 
 /// Counters of all stages.
@@ -50,8 +72,8 @@ pub struct Accounts {
     wait_gaps: WaitGaps,
     first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
-    /// Walks that ended at code that was unknown then and is known now; not counted in `native_ends`.
-    too_new: u64,
+    /// Walks that ended at [`UnlistedCode`], by its number; not counted in `native_ends`.
+    unlisted: [u64; UnlistedCode::ALL.len()],
     python_ends: [u64; REASONS],
     kernel_ends: [u64; REASONS],
     unnamed: Vec<(&'static Reason, u64)>,
@@ -79,7 +101,7 @@ impl Default for Accounts {
             wait_gaps: WaitGaps::default(),
             first_complete_ns: None,
             native_ends: [0; REASONS],
-            too_new: 0,
+            unlisted: [0; UnlistedCode::ALL.len()],
             python_ends: [0; REASONS],
             kernel_ends: [0; REASONS],
             unnamed: Vec::new(),
@@ -177,9 +199,9 @@ impl Accounts {
     }
 
     fn stack(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
-        match missing.too_new {
-            true => self.too_new += 1,
-            false => self.native_ends[usize::from(sample.fixed.native_end)] += 1,
+        match missing.unlisted {
+            Some(code) => self.unlisted[code as usize] += 1,
+            None => self.native_ends[usize::from(sample.fixed.native_end)] += 1,
         }
         let as_asked = [WalkEnd::Complete as u8, WalkEnd::LeftOut as u8];
         if self.first_complete_ns.is_none() && as_asked.contains(&sample.fixed.native_end) {
@@ -221,7 +243,7 @@ impl Accounts {
     }
 
     /// Number of stacks, and of those without a gap in their native part. A ledger has one more gap for each other
-    /// stack, whether `native_ends` or `too_new` counted it: its `complete_share` is the same.
+    /// stack, whether `native_ends` or `unlisted` counted it: its `complete_share` is the same.
     pub fn stacks_and_complete(&self) -> (u64, u64) {
         let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
         let complete = intended.iter().map(|end| self.native_ends[*end as usize]).sum();
@@ -319,7 +341,9 @@ impl Accounts {
     }
 
     fn add_ends(&self, resolve: &mut Account) {
-        resolve.gaps.add(CODE_TOO_NEW, self.too_new);
+        for (code, n) in UnlistedCode::ALL.into_iter().zip(self.unlisted) {
+            resolve.gaps.add(code.reason(), n);
+        }
         for (number, n) in (0..=u8::MAX).zip(&self.native_ends) {
             match WalkEnd::from_number(number) {
                 Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) => {}

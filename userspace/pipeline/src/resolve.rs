@@ -13,12 +13,11 @@ use deepctx_common::record::sample_flag;
 use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::ledger::CODE_TOO_NEW;
 use deepctx_profile::owner::Owner;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
-use crate::account::{Accounts, MissingFrames};
+use crate::account::{Accounts, MissingFrames, UnlistedCode};
 use crate::cpython_calls::CpythonCalls;
 use crate::decode::Sample;
 use crate::name_frames::frame;
@@ -56,6 +55,8 @@ struct CachedFrames {
     unnamed: u16,
     /// The address lies in code that is known by now, with or without a name.
     known_code: bool,
+    /// Its mapping is one that the kernel programs are never told.
+    left_out: bool,
     /// Another stack had it since the last [`ResolveStage::trim`].
     hit: bool,
 }
@@ -85,7 +86,7 @@ struct MissingCode {
 
 /// Placeholder until the answer comes.
 const ASKED: CachedFrames =
-    CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false, hit: false };
+    CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false, left_out: false, hit: false };
 
 /// The stage's state.
 #[derive(Debug, Default)]
@@ -99,12 +100,12 @@ pub(crate) struct ResolveStage {
     kernel_gaps: [Option<CachedFrames>; KernelEnd::ALL.len()],
     python_gaps: [Option<CachedFrames>; PythonEnd::ALL.len()],
     malformed: Option<CachedFrames>,
-    too_new: Option<CachedFrames>,
+    unlisted_gaps: [Option<CachedFrames>; UnlistedCode::ALL.len()],
     /// The frames of each word of the current sample, leaf first.
     elements: Vec<CachedFrames>,
     malformed_words: u64,
-    /// The native walk of the current sample ended at code that was not known yet.
-    is_too_new: bool,
+    /// The native walk of the current sample ended at code that the kernel programs did not know.
+    unlisted: Option<UnlistedCode>,
     /// Time of the current sample.
     time_ns: u64,
     path: Vec<FrameId>,
@@ -141,6 +142,7 @@ impl ResolveStage {
         for of_group in missing.chunk_by(|a, b| group(&a.code) == group(&b.code)) {
             let codes = || of_group.iter().map(|missing| missing.code);
             profile.grow_for(of_group[0].owner);
+            let mut left_out: Vec<usize> = Vec::new();
             let mut answer = |n: usize, names: &[Name<'_>]| {
                 if let Some(MissingCode { code, .. }) = of_group.get(n) {
                     self.learn(*code, names, profile, accounts);
@@ -151,6 +153,7 @@ impl ResolveStage {
                     let addresses: Vec<_> = codes().filter_map(|code| code.address()).collect();
                     let times_ns: Vec<_> = of_group.iter().map(|missing| missing.time_ns).collect();
                     symbols.user(space, &addresses, &times_ns, &mut answer);
+                    symbols.left_out(space, &addresses, &times_ns, &mut |n| left_out.push(n));
                 }
                 Code::Python { space, .. } => {
                     let references: Vec<_> = codes().filter_map(|code| code.reference()).collect();
@@ -172,6 +175,11 @@ impl ResolveStage {
             for code in codes() {
                 if self.known.get(&code).is_none_or(|known| *known == ASKED) {
                     self.learn(code, &[], profile, accounts);
+                }
+            }
+            for MissingCode { code, .. } in left_out.into_iter().filter_map(|n| of_group.get(n)) {
+                if let Some(known) = self.known.get_mut(code) {
+                    known.left_out = true;
                 }
             }
         }
@@ -256,7 +264,7 @@ impl ResolveStage {
     ) -> bool {
         self.elements.clear();
         self.malformed_words = 0;
-        self.is_too_new = false;
+        self.unlisted = None;
         self.time_ns = sample.fixed.header.time_ns;
         let mut all_known = true;
         for code in kernel_stack_words(sample.kernel) {
@@ -367,7 +375,7 @@ impl ResolveStage {
         }
         cpython_calls.mark(path);
         torch_wrappers.mark(path);
-        let missing = MissingFrames { unnamed, too_new: self.is_too_new };
+        let missing = MissingFrames { unnamed, unlisted: self.unlisted };
         CallPath { frames: &self.path, missing, malformed: self.malformed_words }
     }
 
@@ -408,7 +416,7 @@ impl ResolveStage {
         }
         let len = (self.frames.len() - begin as usize) as u16;
         let known_code = names.iter().any(is_of_known_code);
-        let known = CachedFrames { begin, len, unnamed, known_code, hit: false };
+        let known = CachedFrames { begin, len, unnamed, known_code, left_out: false, hit: false };
         self.known.insert(code, known);
         known
     }
@@ -432,23 +440,25 @@ impl ResolveStage {
         Role::Dispatch
     }
 
-    /// The gap behind the frame where a native walk ended. If the code was unknown when it ran and its mapping was
-    /// found since, the reason is that it was new.
+    /// The gap behind the frame where a native walk ended. If the kernel programs did not know the code's mapping, and
+    /// it is known here, the reason is why they did not.
     fn gap_behind(
         &mut self,
         outermost: Option<CachedFrames>,
         end: WalkEnd,
         profile: &mut Profile,
     ) -> CachedFrames {
-        if end != WalkEnd::NoMapping || !outermost.is_some_and(|frame| frame.known_code) {
-            return self.gap(end, profile);
-        }
-        self.is_too_new = true;
-        if let Some(known) = self.too_new {
+        let code = match outermost {
+            Some(frame) if end == WalkEnd::NoMapping && frame.left_out => UnlistedCode::LeftOut,
+            Some(frame) if end == WalkEnd::NoMapping && frame.known_code => UnlistedCode::TooNew,
+            _ => return self.gap(end, profile),
+        };
+        self.unlisted = Some(code);
+        if let Some(known) = self.unlisted_gaps[code as usize] {
             return known;
         }
-        let known = self.single(CODE_TOO_NEW.key, Origin::Native, profile);
-        self.too_new = Some(known);
+        let known = self.single(code.reason().key, Origin::Native, profile);
+        self.unlisted_gaps[code as usize] = Some(known);
         known
     }
 
@@ -505,7 +515,7 @@ impl ResolveStage {
         self.cpython_calls.learn(frame, profile);
         self.push(frame, OperatorFrameRole::None);
         let begin = self.frames.len() as u32 - 1;
-        CachedFrames { begin, len: 1, unnamed: 0, known_code: false, hit: false }
+        CachedFrames { begin, len: 1, unnamed: 0, known_code: false, left_out: false, hit: false }
     }
 }
 

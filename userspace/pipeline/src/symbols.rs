@@ -273,6 +273,17 @@ pub trait Symbols: ProcessFacts {
         answer: &mut NameReceiver<'_>,
     );
 
+    /// Says which of these addresses, as of the same times, lie in mappings that the kernel programs are never told,
+    /// since their process has too many.
+    fn left_out(
+        &mut self,
+        _space: SpaceId,
+        _addresses: &[CodeAddress],
+        _times_ns: &[u64],
+        _answer: &mut dyn FnMut(usize),
+    ) {
+    }
+
     /// Looks up Python frames of one space. Each is answered once, in any order.
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>);
 

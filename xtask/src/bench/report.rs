@@ -81,10 +81,11 @@ impl Report {
 }
 
 /// Reasons for truncated native walks.
-const NATIVE_GAPS: [&str; 16] = [
+const NATIVE_GAPS: [&str; 17] = [
     "unknown-process",
     "no-mapping",
     "code-too-new",
+    "code-left-out",
     "no-table",
     "no-row",
     "unsupported-rule",

@@ -294,6 +294,17 @@ impl Symbols for Resolver {
         }
     }
 
+    fn left_out(
+        &mut self,
+        space: SpaceId,
+        addresses: &[CodeAddress],
+        times_ns: &[u64],
+        answer: &mut dyn FnMut(usize),
+    ) {
+        let Some(period) = self.processes.period_of(space) else { return };
+        native::find_left_out(&self.symbolizer, period, addresses, times_ns, answer);
+    }
+
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>) {
         let Some(TimedProcess { pid, .. }) = self.processes.of_space(space) else { return };
         if self.interpreters.name_functions(pid, frames, answer) {
@@ -307,5 +318,31 @@ impl Symbols for Resolver {
 
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
         native::name_kernel(&mut self.symbolizer, addresses, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_capture::PROCESS_MAPPINGS_MAX;
+    use deepctx_symbolizer::maps::{self, LineFilter};
+
+    use super::*;
+
+    #[test]
+    fn code_beyond_the_kept_mappings_is_left_out() {
+        let mut resolver = Resolver::new(DebugInfo::default(), None);
+        // No process has this number.
+        let (pid, kept) = (u32::MAX, PROCESS_MAPPINGS_MAX as u64);
+        let begin = |n: u64| n << 13;
+        let line = |n: u64| format!("{:x}-{:x} r-xp 0 0:0 0\n", begin(n), begin(n) + 0x1000);
+        let lines: String = (1..=kept + 1).map(line).collect();
+        let maps = resolver.admit(pid, maps::parse(lines.as_bytes(), LineFilter::Executable));
+        resolver.space_changed(SpaceUpdate { pid, time_ns: 1, name: String::new(), maps });
+        let space = resolver.space(pid, 2);
+        // The last one is in no mapping.
+        let asked = [begin(kept), begin(kept + 1), begin(kept + 2)].map(CodeAddress::Exact);
+        let mut left_out = Vec::new();
+        resolver.left_out(space, &asked, &[2; 3], &mut |n| left_out.push(n));
+        assert_eq!(left_out, [1]);
     }
 }

@@ -4,6 +4,7 @@
 //! Because: compiled code runs on threads of a compiler's runtime, where nothing else says which line of the program
 //! it is. Does not: look anything up; the symbolizer does.
 
+use deepctx_capture::PROCESS_MAPPINGS_MAX;
 use deepctx_pipeline::symbols::{CodeAddress, Name, NameReceiver};
 use deepctx_symbolizer::compiled::{KernelOrigin, NoOrigin, OriginResult};
 use deepctx_symbolizer::native::SymbolResult;
@@ -70,6 +71,25 @@ pub(super) fn name_user(
         }
     }
     later
+}
+
+/// Finds the user addresses of a process, each as of the time at its place, in mappings beyond those that the kernel
+/// programs are told.
+pub(super) fn find_left_out(
+    symbolizer: &Symbolizer,
+    period: ProcessPeriod,
+    addresses: &[CodeAddress],
+    times_ns: &[u64],
+    answer: &mut dyn FnMut(usize),
+) {
+    let ProcessPeriod { pid, first_ns, .. } = period;
+    for (n, address) in addresses.iter().enumerate() {
+        let (address, lookup) = split(*address);
+        let time_ns = period.nearest(times_ns.get(n).copied().unwrap_or(first_ns));
+        if symbolizer.is_beyond(pid, time_ns, PROCESS_MAPPINGS_MAX, Avma(address), lookup) {
+            answer(n);
+        }
+    }
 }
 
 /// Names kernel addresses.
