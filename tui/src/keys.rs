@@ -305,7 +305,13 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Views, &[letter('N')], Action::PreviousMatch, "previous match", ""),
     bind(Scope::Views, &[letter('F')], Action::DropFilter, "clear the filter", ""),
     bind(Scope::Views, &[letter('t')], Action::NextGroup, "group by process, thread, device, stream", ""),
-    bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
+    bind(
+        Scope::Views,
+        &[letter('i')],
+        Action::ToggleInterpreter,
+        "show frames of the interpreter and of probes",
+        "",
+    ),
     bind(Scope::Views, &[letter('L')], Action::ToggleLines, "split by source line", ""),
     bind(Scope::Views, &[letter('r')], Action::ToggleRecursion, "collapse recursion", ""),
     bind(

@@ -73,7 +73,8 @@ fn a_training_has_its_phases_side_by_side() {
          P a-1 / y t.py:step:3 / y /v/torch/optim/sgd.py:SGD.step / n h 200000000",
     )
     .screen();
-    assert!(screen.contains("Phases, share of CPU time (--probe ranges records the steps)"), "{screen}");
+    let more = "--probe ranges,operators,modules adds steps, operators, layers";
+    assert!(screen.contains(&format!("Phases, share of CPU time ({more})")), "{screen}");
     let bar = screen.lines().find(|line| line.contains("forward 50.0%")).unwrap();
     assert!(bar.contains("backward 30.0%") && bar.contains("optimizer 20.0%"), "{bar}");
     assert_eq!(bar.char_indices().filter(|(_, sign)| *sign == '▏').count(), 3);
@@ -453,6 +454,17 @@ fn the_backward_pass_and_spinning_are_drawn_hatched() {
         assert!(screen.contains(hatched), "{screen}");
     }
     assert!(!screen.contains("╱ aten::mm"), "{screen}");
+}
+
+#[test]
+fn the_cost_of_probes_is_a_box_and_in_the_header() {
+    let probes = "P a-1 / o aten::mm / k asm_exc_int3 / k uprobe_notify_resume 400000000";
+    let mut program = findings_of(&format!("{probes}\nP a-1 / o aten::mm / n sgemm 600000000"));
+    let screen = program.press("2").screen();
+    assert!(screen.contains("probes: 40.0% of CPU time") && screen.contains("╱╱ [probes] ╱"), "{screen}");
+    assert!(!screen.contains("uprobe_notify_resume"), "{screen}");
+    let without = findings_of("P a-1 / n sgemm 600000000").press("2").screen();
+    assert!(!without.contains("probes:"), "{without}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! call the same thing by the same name. Does not: decide what to show; that is [`crate::context::selection`].
 
 mod label;
+mod probing;
 mod short;
 mod spinning;
 mod worker;
@@ -11,6 +12,7 @@ mod worker;
 use std::num::NonZeroU32;
 
 pub use label::{clean, is_printable};
+pub use probing::{PROBE_BEGINNINGS, is_probe};
 pub use short::{layer_within, short_labels};
 pub use spinning::is_spinning;
 pub use worker::WorkerKind;
@@ -25,6 +27,9 @@ pub const SPINNING: &str = "[spinning]";
 
 /// Name of the frame that stands for the stacks of the profiler's own processes.
 pub const OWN_WORK: &str = "[profiler's own work]";
+
+/// Label of the box with the kernel frames of a probe.
+pub const PROBES: &str = "[probes]";
 
 /// A source line, counted from 1; `None` when unknown.
 pub type Line = Option<NonZeroU32>;

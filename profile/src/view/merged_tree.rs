@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
 use crate::context::selection::{Selection, below_process};
-use crate::frame::{BACKWARD, Frame, FrameKind, SPINNING, WorkerKind, is_spinning};
-use crate::intern::{Id, StrId};
+use crate::frame::{BACKWARD, Frame, FrameKind, PROBES, SPINNING, WorkerKind, is_probe, is_spinning};
+use crate::intern::{FrameId, Id, StrId};
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};
 use crate::view::request::Pattern;
@@ -78,6 +78,10 @@ pub struct MergedTree {
     spins: Vec<bool>,
     /// The label of that box.
     spinning: Option<LabelId>,
+    /// Whether the kernel frames of a probe are one box.
+    probes_joined: bool,
+    /// The label of that box.
+    probes: Option<LabelId>,
     /// Whether the backward pass is a separate box beside the forward pass.
     backward_apart: bool,
     /// The label of that box.
@@ -144,6 +148,8 @@ impl MergedTree {
             groups: Vec::new(),
             spins: Vec::new(),
             spinning: None,
+            probes_joined: false,
+            probes: None,
             backward_apart: false,
             backward: None,
             begins: Vec::new(),
@@ -172,6 +178,13 @@ impl MergedTree {
     #[must_use]
     pub fn with_spinning_apart(self) -> Self {
         MergedTree { spinning_apart: true, ..self }
+    }
+
+    /// The same, with the kernel frames of a probe in one box `[probes]` below what it interrupts: they are the cost of
+    /// profiling, not work of the program.
+    #[must_use]
+    pub fn with_probes_joined(self) -> Self {
+        MergedTree { probes_joined: true, ..self }
     }
 
     /// The same, with the backward pass in a box `[backward]` below its process or thread, and in it the same callers
@@ -230,7 +243,12 @@ impl MergedTree {
 
     fn take_frames(&mut self, profile: &Profile) {
         for (_, frame) in profile.frames.iter().skip(self.of_frame.len()) {
-            let shown = self.selection.shows(&frame).then(|| self.label_of(profile, &frame));
+            let is_joined = self.probes_joined
+                && matches!(frame, Frame::Kernel { symbol } if is_probe(profile.strings.get(symbol)));
+            let shown = self.selection.shows(&frame).then(|| match is_joined {
+                true => self.probes_label(),
+                false => self.label_of(profile, &frame),
+            });
             self.of_frame.push(shown);
             let group = self.selection.group(&frame).map(|frame| self.label_of(profile, &frame));
             self.groups.push(group);
@@ -245,7 +263,8 @@ impl MergedTree {
                 self.backward = shown.filter(|_| self.backward_apart);
             }
             if spins && self.spinning.is_none() {
-                self.spinning = Some(self.add_spinning_label());
+                let detail = "waits for other threads without giving up its CPU";
+                self.spinning = Some(self.add_label(SPINNING, detail));
             }
         }
         if self.ranks.len() < self.labels.len() {
@@ -292,16 +311,30 @@ impl MergedTree {
         id
     }
 
-    fn add_spinning_label(&mut self) -> LabelId {
-        let (text, detail) =
-            (SPINNING.to_owned(), "waits for other threads without giving up its CPU".to_owned());
-        let label = BoxLabel { text, kind: FrameKind::Kernel, detail };
+    /// Adds the label of a box that stands for no single frame.
+    fn add_label(&mut self, text: &str, detail: &str) -> LabelId {
+        let label = BoxLabel { text: text.to_owned(), kind: FrameKind::Kernel, detail: detail.to_owned() };
         let id = LabelId::from_number(self.labels.len() as u32);
         self.labels.push(label.clone());
         self.sources.push(None);
         self.processes.push(0);
         self.label_ids.insert(label, id);
         id
+    }
+
+    fn probes_label(&mut self) -> LabelId {
+        if let Some(label) = self.probes {
+            return label;
+        }
+        let label = self.add_label(PROBES, "kernel code of probes: the cost of profiling");
+        self.probes = Some(label);
+        label
+    }
+
+    /// Whether a frame is part of the box of probes above it: kernel code is, a wait or work on a device is not.
+    fn is_within_probes(&self, profile: &Profile, parent: u32, frame: FrameId) -> bool {
+        self.probes == Some(self.shape.key(parent))
+            && matches!(profile.frames.get(frame), Frame::Kernel { .. } | Frame::KernelUnnamed { .. })
     }
 
     /// The box for a spinning thread, below the process or thread of `parent`; `None` if a call waits.
@@ -335,6 +368,7 @@ impl MergedTree {
             let parent = apart.unwrap_or(parent);
             let place = match (of(&self.groups), of(&self.of_frame)) {
                 (Some(group), _) => self.insert(parent, group, |kinds| below_process(kinds.iter().copied())),
+                (None, Some(_)) if self.is_within_probes(profile, parent, node.frame) => parent,
                 (None, Some(label)) if self.backward == Some(label) => self.backward_box(parent, label),
                 (None, Some(label)) => self.child(parent, label),
                 (None, None) => parent,

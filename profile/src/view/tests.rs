@@ -187,6 +187,32 @@ fn threads_that_spin_for_nobody_stand_apart() {
     assert!(named.contains(&("gomp_team_barrier_wait_end".to_owned(), 48)), "{named:?}");
 }
 
+#[test]
+fn kernel_frames_of_a_probe_are_one_box() {
+    let profile = profile(
+        "P a-1 / o aten::mm / k asm_exc_int3 / k uprobe_notify_resume / k bpf_prog_1_operator 30
+         P a-1 / o aten::mm / k asm_exc_int3 / k irqentry_exit_to_user_mode 5
+         P a-1 / o aten::mm / k asm_exc_page_fault 7
+         P a-1 / n launch / k do_syscall_64 / k __x64_sys_uretprobe / k uprobe_handle_trampoline / g gemm 3",
+    );
+    let mut tree = MergedTree::new(CPU).with_probes_joined();
+    tree.refresh(&profile);
+    expect![[r#"
+        all 0/45 Root 
+          a-1 0/45 Process 
+            aten::mm 0/42 Operator 
+              [probes] 35/35 Kernel kernel code of probes: the cost of profiling
+              asm_exc_page_fault_[k] 7/7 Kernel 
+            launch 0/3 Native 
+              do_syscall_64_[k] 0/3 Kernel 
+                [probes] 0/3 Kernel kernel code of probes: the cost of profiling
+                  [gpu] gemm 3/3 GpuKernel 
+    "#]]
+    .assert_eq(&show(&tree.flame(Resolution::default())));
+    let rows = tree.table(Resolution::default());
+    assert!(rows.iter().any(|row| row.label == "[probes]" && row.inclusive == 38), "{rows:?}");
+}
+
 const BACKWARD_PASS: &str = "
     P a-1 / T main/1 / y t.py:step:1 / y t.py:loss:2 / o aten::mm / n sgemm 30
     P a-1 / T main/1 / y t.py:step:1 / y t.py:loss:2 / o aten::mm / o [backward] / o MmBackward0 / n sgemm 40

@@ -60,6 +60,7 @@ impl Viewer {
             Some((of, tree)) if *of == form && *tree.selection() == request.selection => tree,
             slot => {
                 let tree = MergedTree::new(request.selection).with_spinning_apart();
+                let tree = if request.selection.interpreter { tree } else { tree.with_probes_joined() };
                 let tree = if backward_in_place { tree } else { tree.with_backward_apart() };
                 let tree = if fold_recursion { tree.folding_recursion() } else { tree };
                 &mut slot.insert((form, tree)).1
@@ -175,6 +176,19 @@ mod tests {
                       web-1 5/5 Process 
         "#]]
         .assert_eq(&show(callers(&snapshot)));
+    }
+
+    #[test]
+    fn frames_of_probes_are_shown_beside_the_interpreters() {
+        let profile = profile("P a-1 / o aten::mm / k asm_exc_int3 / k uprobe_notify_resume 30");
+        let labels = |interpreter| {
+            let selection = Selection { interpreter, ..CPU.selection };
+            let flame = answer(&profile, &Request::select(selection)).flame;
+            flame.nodes.into_iter().map(|node| node.label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(false), ["all", "a-1", "aten::mm", "[probes]"]);
+        let all = ["all", "a-1", "aten::mm", "asm_exc_int3_[k]", "uprobe_notify_resume_[k]"];
+        assert_eq!(labels(true), all);
     }
 
     #[test]

@@ -120,7 +120,10 @@ pub(crate) fn page(model: &Model) -> OverviewPage<'_> {
         && height > page.lines.len() + details + 4
     {
         let columns = model.areas().body.width;
-        let title = phases_title(*steps, usize::from(columns));
+        let title = match steps {
+            Some(steps) => phases_title(*steps, usize::from(columns)),
+            None => phases_without_steps(overview, usize::from(columns)),
+        };
         let latest = fitting_behind(&title, latest_steps, columns);
         page.lines.push((OverviewLine::StepsTitle(title, latest), None));
         page.lines.push((OverviewLine::Phases(phases, *steps), None));
@@ -188,10 +191,8 @@ fn coverage(rules: &RuleCoverage) -> Option<String> {
 }
 
 /// The title of the phases. Without room for all, percentiles stay longest.
-fn phases_title(steps: Option<StepFigures>, columns: usize) -> String {
-    let Some(StepFigures { count, mean, least, most, median, p95, .. }) = steps else {
-        return "Phases, share of CPU time (--probe ranges records the steps)".to_owned();
-    };
+fn phases_title(steps: StepFigures, columns: usize) -> String {
+    let StepFigures { count, mean, least, most, median, p95, .. } = steps;
     let beside = |time: Nanos| text::duration_beside(time, mean);
     let mean_step = format!("Training step {}", text::duration(mean));
     let steps = counted(count, "step");
@@ -210,6 +211,21 @@ fn phases_title(steps: Option<StepFigures>, columns: usize) -> String {
     // Two columns stand before a title.
     let fits = |title: &String| text::width(title) + 2 <= columns;
     titles.into_iter().find(fits).unwrap_or_else(|| format!("{mean_step}, {steps}"))
+}
+
+/// The title of phases without steps: what else can be recorded, which nobody finds who does not know its name.
+fn phases_without_steps(overview: &Overview, columns: usize) -> String {
+    let is_torch = |row: &TableRow| row.detail.contains("libtorch") || row.detail.contains("/torch/");
+    let is_bare = overview.operators.is_empty() && overview.layers.is_empty();
+    let lacks_all = is_bare && overview.functions.iter().any(is_torch);
+    let title = |more: &str| format!("Phases, share of CPU time ({more})");
+    let titles = [
+        title("--probe ranges,operators,modules --probe-budget 3% adds steps, operators and layers"),
+        title("--probe ranges,operators,modules adds steps, operators, layers"),
+        title("--probe ranges,operators,modules adds detail"),
+    ];
+    let fits = |title: &String| lacks_all && text::width(title) + 2 <= columns;
+    titles.into_iter().find(fits).unwrap_or_else(|| title("--probe ranges records the steps"))
 }
 
 /// The latest of these steps, as many as there are columns for behind a title.
@@ -396,13 +412,32 @@ mod tests {
             median: Some(ms(80)),
             p95: Some(ms(104)),
         };
-        let check = |steps, columns, expect: &str| assert_eq!(phases_title(Some(steps), columns), expect);
+        let check = |steps, columns, expect: &str| assert_eq!(phases_title(steps, columns), expect);
         check(steps, 80, "Training step 81.4 ms (p50 80, p95 104, 55 to 119), 101 steps; CPU time a step");
         check(steps, 79, "Training step 81.4 ms (p50 80, p95 104), 101 steps; CPU time a step");
         check(steps, 60, "Training step 81.4 ms (p50 80, p95 104), 101 steps");
         check(steps, 20, "Training step 81.4 ms, 101 steps");
         let older = StepFigures { median: None, p95: None, ..steps };
         check(older, 80, "Training step 81.4 ms (55 to 119), 101 steps; CPU time a step");
+    }
+
+    #[test]
+    fn phases_of_bare_torch_name_what_else_can_be_recorded() {
+        let row = |detail: &str| TableRow { detail: detail.to_owned(), ..TableRow::default() };
+        let torch = Overview { functions: vec![row("/l/libtorch_cpu.so")], ..Overview::default() };
+        let check = |overview: &Overview, columns, expect: &str| {
+            let title = phases_without_steps(overview, columns);
+            let more = title.strip_prefix("Phases, share of CPU time (--probe ranges");
+            assert!(more.is_some_and(|more| more.starts_with(expect)), "{title}");
+            assert!(text::width(&title) + 2 <= columns, "{title}");
+        };
+        check(&torch, 160, ",operators,modules --probe-budget 3% adds steps");
+        check(&torch, 100, ",operators,modules adds steps");
+        check(&torch, 80, ",operators,modules adds detail");
+        check(&torch, 70, " records the steps");
+        check(&Overview { operators: vec![row("")], ..torch.clone() }, 160, " records the steps");
+        let other = Overview { functions: vec![row("/l/libjax.so")], ..Overview::default() };
+        check(&other, 160, " records the steps");
     }
 
     #[test]

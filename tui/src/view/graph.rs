@@ -27,7 +27,7 @@ const EDGE: &str = "▏";
 /// Fills a box after its name if there is no colour.
 const LINE: &str = "─";
 
-/// Fills the area of hidden frames, of the backward pass and of threads that spin.
+/// Fills the area of hidden frames, of the backward pass, of threads that spin and of probes.
 const HATCH: &str = "╱";
 
 /// Between the frames of a trunk.
@@ -157,7 +157,8 @@ fn draw_node(
         }
     };
     let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-    let hatched = node.label.starts_with(frame::BACKWARD) || spins(model, index);
+    let is_apart = node.label.starts_with(frame::BACKWARD) || node.label == frame::PROBES;
+    let hatched = is_apart || spins(model, index);
     let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
     let name = match model.folded.is_trunk(index) {
         true => {

@@ -4,6 +4,7 @@
 //! omit losses before anything else.
 
 use deepctx_profile::context::selection::{GroupBy, View};
+use deepctx_profile::frame::PROBES;
 use deepctx_profile::view::snapshot::{Header, Snapshot};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -37,6 +38,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buff
         pen.skip(1);
         let width = usize::from(area.width).saturating_sub(2);
         let mut figures = figures(&snapshot.header, width, theme);
+        figures.extend(probes(model, snapshot));
         figures.extend(devices(snapshot));
         figures.extend(unaligned(model, theme));
         line(&mut pen, fitting(figures, width));
@@ -131,6 +133,16 @@ fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
         pieces.push(Piece { text: text::cut(notice, room.min(NOTICE)), style: theme.notice(), rank });
     }
     pieces
+}
+
+/// What programs pay for probes, unless it is too little to be displayed.
+fn probes(model: &Model, snapshot: &Snapshot) -> Option<Piece> {
+    let whole = snapshot.flame.nodes.first().map_or(0, |root| root.inclusive);
+    let boxes = snapshot.flame.nodes.iter().filter(|node| node.label == PROBES);
+    let cost = boxes.fold(0u64, |sum, node| sum.saturating_add(node.inclusive));
+    let is_known = snapshot.header.metric == "cpu-time" && model.request.filter.is_none();
+    let text = format!("probes: {} of CPU time", text::percent(cost, whole));
+    (is_known && cost > whole / 1000).then(|| Piece { text, style: Style::new(), rank: 3 })
 }
 
 /// Source of device times: the tier of every process that used one.

@@ -50,7 +50,7 @@ pub(crate) fn draw(theme: &Theme, screen: Rect, first: usize, buffer: &mut Buffe
                 pen.skip(1);
                 pen.write("╱╱╱", theme.quiet());
                 pen.skip(2);
-                pen.write("spinning, the backward pass, or time without Python frames", Style::new());
+                pen.write("spinning, probes, the backward pass, or time without Python frames", Style::new());
             }
         }
     }

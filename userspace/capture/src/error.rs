@@ -44,6 +44,8 @@ pub enum CaptureError {
     NoTargets {
         /// The selector: `is named "python"`.
         criterion: String,
+        /// Names of running processes that resemble the wanted one.
+        alike: Vec<String>,
     },
     /// More than one cgroup is selected; the kernel programs follow only one.
     #[error("cgroup {}: only one cgroup can be captured at a time", path.display())]
@@ -193,10 +195,14 @@ impl CaptureError {
                  its own children are not seen: dump their parent"
                     .into(),
             ),
-            Self::NoTargets { .. } => Some(
-                "names are those of /proc/PID/comm, at most 15 characters; ids of containers stand in /proc/PID/cgroup"
-                    .into(),
-            ),
+            Self::NoTargets { alike, .. } => {
+                let names = "names are those of /proc/PID/comm, at most 15 characters; ids of containers stand in \
+                             /proc/PID/cgroup";
+                Some(match alike.is_empty() {
+                    true => names.into(),
+                    false => format!("similar names: {}; {names}", alike.join(", ")),
+                })
+            }
             Self::SecondCgroup { .. } => {
                 Some("record each by itself, or name the cgroup that both are below".into())
             }
@@ -249,7 +255,7 @@ impl From<TargetError> for CaptureError {
         match error {
             TargetError::NoSuchProcess(pid) => Self::NoSuchProcess { pid },
             TargetError::NoUserSpace(pid) => Self::NoUserSpace { pid },
-            TargetError::NoMatch(criterion) => Self::NoTargets { criterion },
+            TargetError::NoMatch { criterion, alike } => Self::NoTargets { criterion, alike },
             TargetError::Cgroup { path, source } => {
                 Self::TargetsUnreadable { what: format!("cgroup {}", path.display()), source }
             }
@@ -339,6 +345,16 @@ mod tests {
             error.hint().is_some() && error.source().unwrap().to_string().contains("R1 invalid"),
             "{error:?}"
         );
+    }
+
+    #[test]
+    fn names_like_a_missing_one_begin_the_hint() {
+        let hint = |alike: &[&str]| {
+            let alike = alike.iter().map(ToString::to_string).collect();
+            CaptureError::NoTargets { criterion: "is named \"pyton\"".into(), alike }.hint().unwrap()
+        };
+        assert!(hint(&["python3", "pytest"]).starts_with("similar names: python3, pytest; names are those"));
+        assert!(hint(&[]).starts_with("names are those of /proc/PID/comm"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Owns: looking through `/proc` and cgroup folders. Because: names, containers and cgroups are only ways to say
 //! "these processes". Does not: follow processes in time (the kernel programs do).
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -79,8 +80,13 @@ pub enum TargetError {
     #[error("process {0} has no user space to profile (a kernel thread, or it has ended)")]
     NoUserSpace(u32),
     /// Nothing matches.
-    #[error("no process {0}")]
-    NoMatch(String),
+    #[error("no process {criterion}")]
+    NoMatch {
+        /// The selector: `is named "python"`.
+        criterion: String,
+        /// Names of running processes that resemble the wanted one.
+        alike: Vec<String>,
+    },
     /// The cgroup cannot be read.
     #[error("cgroup {path}: {source}")]
     Cgroup {
@@ -148,7 +154,9 @@ pub(super) fn find_matches(targets: &[Targets], follow_children: bool) -> Result
                 let named = |pid: &u32| is_named(*pid, name);
                 let named: Vec<u32> = listed(&mut everyone)?.iter().copied().filter(named).collect();
                 if named.is_empty() {
-                    return Err(TargetError::NoMatch(format!("is named {name:?}")));
+                    let running = listed(&mut everyone)?.iter().filter_map(|&pid| comm_of(pid));
+                    let (criterion, alike) = (format!("is named {name:?}"), alike(running, name));
+                    return Err(TargetError::NoMatch { criterion, alike });
                 }
                 found.extend(named);
             }
@@ -156,9 +164,8 @@ pub(super) fn find_matches(targets: &[Targets], follow_children: bool) -> Result
                 let inside = |pid: &u32| in_container(*pid, id);
                 let inside: Vec<u32> = listed(&mut everyone)?.iter().copied().filter(inside).collect();
                 if inside.is_empty() {
-                    return Err(TargetError::NoMatch(format!(
-                        "is in a container whose id begins with {id:?}"
-                    )));
+                    let criterion = format!("is in a container whose id begins with {id:?}");
+                    return Err(TargetError::NoMatch { criterion, alike: Vec::new() });
                 }
                 found.extend(inside);
             }
@@ -285,6 +292,22 @@ fn is_comm(comm: &[u8], name: &str) -> bool {
     comm == kept.trim_ascii_end() || String::from_utf8_lossy(comm) == name
 }
 
+/// Names that contain the wanted one or begin as it does, in any case: those with most letters in common first.
+fn alike(names: impl IntoIterator<Item = String>, wanted: &str) -> Vec<String> {
+    const PROPOSED_MAX: usize = 3;
+    const COMMON_MIN: usize = 2;
+    let wanted = wanted.to_lowercase();
+    let mut found = BTreeSet::new();
+    for name in names {
+        let lower = name.to_lowercase();
+        let common = lower.chars().zip(wanted.chars()).take_while(|(one, other)| one == other).count();
+        if common >= COMMON_MIN || !wanted.is_empty() && lower.contains(&wanted) {
+            found.insert((Reverse(common), name));
+        }
+    }
+    found.into_iter().take(PROPOSED_MAX).map(|(_, name)| name).collect()
+}
+
 fn in_container(pid: u32, id: &str) -> bool {
     fs::read(format!("/proc/{pid}/cgroup")).is_ok_and(|cgroups| are_of_container(&cgroups, id))
 }
@@ -348,6 +371,20 @@ mod tests {
         check(b"a-program-with-\n", "a-program-without", false);
         check(b"0123456789abcd\xe2\n", "0123456789abcd€", true);
         check(b"sleep\xff\n", "sleep\u{fffd}", true);
+    }
+
+    #[test]
+    fn names_like_the_wanted_one_are_proposed() {
+        let check = |wanted: &str, expect: &[&str]| {
+            let running = ["bash", "python3", "pt_main_thread", "PostgreSQL", "python3"];
+            assert_eq!(super::alike(running.map(str::to_owned), wanted), expect, "{wanted}");
+        };
+        check("python", &["python3"]);
+        check("Pyhton", &["python3"]);
+        check("main_thread", &["pt_main_thread"]);
+        check("postgres", &["PostgreSQL"]);
+        check("zsh", &[]);
+        check("", &[]);
     }
 
     #[test]

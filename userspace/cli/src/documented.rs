@@ -1,4 +1,4 @@
-//! Checks the commands in the documentation against the actual options.
+//! Checks the commands in the documentation, and the options in messages, against the actual options.
 //!
 //! Owns: which lines of a page are commands, and splitting them into words as a shell would. Because: a page whose
 //! command fails loses its reader, and nobody rereads all pages when an option is renamed. Does not: run one; tests
@@ -169,6 +169,74 @@ fn options_that_do_not_exist_are_refused() {
     assert!(refused("cd x; deepctx-bpf reports run.dctx").is_some_and(|said| said.contains("reports")));
     assert_eq!(refused("make --no-such"), None);
     assert_eq!(refused("deepctx-bpf record --help"), None);
+}
+
+/// Options of other programs that our messages name: of Docker, and of a training script.
+const FOREIGN: [&str; 4] = ["batch", "cap-add", "privileged", "security-opt"];
+
+/// The options in the code of a file, without comments and tests.
+fn options_named(source: &str) -> BTreeSet<String> {
+    let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let mut named = BTreeSet::new();
+    for line in lines {
+        for (at, dashes) in line.match_indices("--") {
+            let name: String = line[at + dashes.len()..].chars().take_while(|c| is_of_word(*c)).collect();
+            let begins = !line[..at].ends_with(is_of_word);
+            if begins && name.starts_with(|first: char| first.is_ascii_lowercase()) {
+                named.insert(name.trim_end_matches('-').to_owned());
+            }
+        }
+    }
+    named
+}
+
+/// The files with messages below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_test = name == "tests" || name.ends_with("tests.rs") || name == "documented.rs";
+        if path.is_dir() && !is_test {
+            found.extend(sources(&path));
+        } else if name.ends_with(".rs") && !is_test {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Adds the long options of a command and of all below it, hidden ones too.
+fn collect_options(command: &clap::Command, options: &mut BTreeSet<String>) {
+    options.extend(command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned));
+    command.get_subcommands().for_each(|below| collect_options(below, options));
+}
+
+#[test]
+fn every_option_that_a_message_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut program = Cli::command();
+    program.build();
+    let mut known: BTreeSet<String> = FOREIGN.map(str::to_owned).into();
+    collect_options(&program, &mut known);
+    let mut seen = BTreeSet::new();
+    for folder in ["analysis/src", "profile/src", "tui/src", "userspace"] {
+        for file in sources(&root.join(folder)) {
+            let named = options_named(&fs::read_to_string(&file).unwrap());
+            let unknown: Vec<_> = named.difference(&known).collect();
+            assert!(unknown.is_empty(), "{}: {unknown:?}", file.display());
+            seen.extend(named);
+        }
+    }
+    assert!(seen.len() > 40, "only {seen:?}");
+}
+
+#[test]
+fn options_in_a_message_are_found() {
+    let source = "/// --help\nfail(\"add --once, or `--probe-file`\") // a--b\n#[cfg(test)]\n\"--nosuch\"";
+    assert_eq!(options_named(source), BTreeSet::from(["once", "probe-file"].map(str::to_owned)));
 }
 
 #[test]

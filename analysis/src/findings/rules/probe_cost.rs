@@ -33,3 +33,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     .outcome(facts, values)
 }
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::frame::PROBE_BEGINNINGS;
+
+    #[test]
+    fn the_rule_and_the_views_agree_on_probes() {
+        assert_eq!(super::PATH, format!("kernel:/^({})/", PROBE_BEGINNINGS.join("|")));
+    }
+}
