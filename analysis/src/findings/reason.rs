@@ -12,6 +12,9 @@ reasons! {
         "the profile has no measured time of kernels", helps "--gpu-activity";
     pub(super) const NO_COPY_TIME = "no-copy-time",
         "the profile has no measured time of copies", helps "--gpu-activity";
+    pub(super) const UNKNOWN_HOST_MEMORY = "unknown-host-memory",
+        "whether copies used pinned memory is not known: it may have been allocated before the capture",
+        helps "a command that it starts";
     pub(super) const NO_OFF_CPU_TIME = "no-off-cpu-time", "time off the CPU was not recorded", helps "--off-cpu";
     pub(super) const NO_LOADER_WAITS = "no-loader-waits",
         "waits for batches are time off the CPU, which was not recorded", helps "--off-cpu";

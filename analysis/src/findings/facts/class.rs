@@ -67,6 +67,14 @@ classes! {
     DeviceWait,
     /// A checkpoint is read.
     CheckpointRead,
+    /// A copy within a device or between devices.
+    DeviceCopy,
+    /// A copy from or to host memory that the operating system may move.
+    PageableCopy,
+    /// A copy from or to host memory of unknown kind.
+    UnknownHostCopy,
+    /// A model goes to a device, or to another type.
+    ModelMove,
 }
 
 /// Several classes as bits.
@@ -144,6 +152,7 @@ fn of_python(file: &str, function: &str) -> Classes {
                 && file.ends_with("/torch/utils/data/_utils/pin_memory.py"),
         ),
         (Class::CheckpointRead, is_checkpoint_read(file, function)),
+        (Class::ModelMove, function.ends_with("_apply") && file.ends_with("/torch/nn/modules/module.py")),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
@@ -210,7 +219,24 @@ fn of_gpu_kernel(name: &str) -> Classes {
     let lower = single && !CORES.iter().any(|part| name.contains(part));
     // A fused kernel converts on its way, without a further pass over memory.
     let fused = name.contains("fus");
-    one(Class::Conversion, !fused && is_conversion(name)).with(one(Class::SinglePrecision, lower))
+    one(Class::Conversion, !fused && is_conversion(name))
+        .with(one(Class::SinglePrecision, lower))
+        .with(of_copy(name))
+}
+
+/// Copies have names such as `memcpy HtoD pageable`, and `Memcpy HtoD (Pageable -> Device)` in traces of Kineto.
+fn of_copy(name: &str) -> Classes {
+    const WITHIN_DEVICES: [&str; 5] = ["dtod", "dtoa", "atod", "atoa", "ptop"];
+    const WITH_HOST: [&str; 4] = ["htod", "dtoh", "htoa", "atoh"];
+    const KINDS: [&str; 3] = ["pageable", "pinned", "managed"];
+    let name = name.to_ascii_lowercase();
+    let Some(copy) = name.strip_prefix("memcpy ") else { return Classes::default() };
+    let begins = |ends: &[&str]| ends.iter().any(|end| copy.starts_with(end));
+    let with_host = begins(&WITH_HOST);
+    let is_known = KINDS.iter().any(|kind| copy.contains(kind));
+    one(Class::DeviceCopy, begins(&WITHIN_DEVICES))
+        .with(one(Class::PageableCopy, with_host && copy.contains("pageable")))
+        .with(one(Class::UnknownHostCopy, with_host && !is_known))
 }
 
 fn is_conversion(name: &str) -> bool {
@@ -230,18 +256,11 @@ fn is_transfer(name: &str) -> bool {
     ["cudaMemcpy", "cuMemcpy", "hipMemcpy"].iter().any(|begin| name.starts_with(begin))
 }
 
+/// Names end in a version, or in a suffix of default streams per thread (`cuMemcpyHtoD_v2_ptds`). Copies within devices
+/// do not block.
 fn is_blocking_copy(name: &str) -> bool {
-    const BLOCKING: [&str; 8] = [
-        "cudaMemcpy",
-        "cudaMemcpy2D",
-        "cuMemcpy",
-        "cuMemcpyDtoH_v2",
-        "cuMemcpyHtoD_v2",
-        "hipMemcpy",
-        "hipMemcpyDtoH",
-        "hipMemcpyHtoD",
-    ];
-    BLOCKING.contains(&name)
+    const OTHERS: [&str; 8] = ["Async", "Batch", "Peer", "DtoD", "DtoA", "AtoD", "AtoA", "ArrayToArray"];
+    is_transfer(name) && !OTHERS.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]
@@ -274,6 +293,7 @@ mod tests {
         check("o aten::addmm", &[Class::AddingProduct]);
         check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
         check("a cudaMemcpyAsync", &[Class::Transfer]);
+        check("y /v/torch/nn/modules/module.py:Module._apply", &[Class::ModelMove]);
         check("n pthread_barrier_wait", &[]);
         check(
             "y /v/torch/utils/data/_utils/pin_memory.py:_pin_memory_loop",
@@ -302,6 +322,40 @@ mod tests {
         }
         for other in ["cutlass::Pipeline::Synchronize()", "curlSynchronizer::run()", "cudaStreamWaitEvent"] {
             check(&format!("n {other}"), &[]);
+        }
+    }
+
+    #[test]
+    fn copies_that_block_are_known_by_their_calls() {
+        for call in [
+            "cuMemcpyDtoH_v2_ptds",
+            "cuMemcpyHtoD",
+            "cudaMemcpy_ptds",
+            "cudaMemcpyToSymbol",
+            "cudaMemcpy3D",
+            "hipMemcpy_spt",
+            "hipMemcpyWithStream",
+        ] {
+            check(&format!("a {call}"), &[Class::BlockingCopy, Class::Transfer]);
+        }
+        for call in ["cudaMemcpyAsync_ptsz", "cuMemcpyDtoD_v2", "cudaMemcpyPeer", "cudaMemcpyBatchAsync"] {
+            check(&format!("a {call}"), &[Class::Transfer]);
+        }
+    }
+
+    #[test]
+    fn names_of_copies_tell_the_memory_of_the_host() {
+        for name in ["memcpy HtoD pageable", "Memcpy DtoH (Device -> Pageable)"] {
+            check(&format!("g {name}"), &[Class::PageableCopy]);
+        }
+        for name in ["memcpy HtoD", "memcpy DtoH", "Memcpy HtoD (Host -> Device)"] {
+            check(&format!("g {name}"), &[Class::UnknownHostCopy]);
+        }
+        for name in ["memcpy HtoD pinned", "Memcpy HtoD (Managed -> Device)", "memcpy HtoH", "memcpy unified"] {
+            check(&format!("g {name}"), &[]);
+        }
+        for name in ["memcpy DtoD", "Memcpy PtoP (Device -> Device)"] {
+            check(&format!("g {name}"), &[Class::DeviceCopy]);
         }
     }
 

@@ -3,7 +3,7 @@
 use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values};
-use crate::findings::facts::{Class, KERNELS_AND_COPIES};
+use crate::findings::facts::{Class, Classes, KERNELS_AND_COPIES};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
@@ -11,8 +11,8 @@ use crate::findings::share::Sum;
 pub(super) const RULE: Rule = Rule {
     id: "blocking-copies",
     what: "copies to or from a device that block their caller",
-    definition: "time of copies by `cudaMemcpy`, `cuMemcpyHtoD` and the like, not `…Async` / (time of \
-                 kernels + of copies) ≥ `min_percent`",
+    definition: "time of copies by `cudaMemcpy`, `cuMemcpyHtoD` and the like, not `…Async` nor within devices, which \
+                 do not block / (time of kernels + of copies) ≥ `min_percent`",
     source: "Nsight Systems (expert rule `cuda_memcpy_sync`)",
     origin: "any copy that blocks, listed by length",
     needs: "copies with measured time",
@@ -24,7 +24,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if !facts.has(Metric::CopyTime) {
         return Outcome::missing(reason::NO_COPY_TIME);
     }
-    let mut share = facts.share(Metric::CopyTime, Class::BlockingCopy);
+    let blocks = |classes: Classes| classes.has(Class::BlockingCopy) && !classes.has(Class::DeviceCopy);
+    let mut share = facts.share_of(Metric::CopyTime, |classes, _| blocks(classes));
     let kernels = facts.share(Metric::GpuTime, Class::BlockingCopy).whole;
     share.exact = [Sum::default(), kernels];
     ShareCheck {
@@ -33,7 +34,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         limit: "min_percent",
         of: Some(KERNELS_AND_COPIES),
         places: None,
-        is_in: &|node| facts.classes(node).has(Class::BlockingCopy),
+        is_in: &|node| blocks(facts.classes(node)),
         by: PlaceKey::Line,
         title: &|share| format!("{share} of the device's time is copies that block the program"),
         figure: "time of blocking copies",

@@ -36,6 +36,39 @@ pub(super) fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
     profile
 }
 
+/// The same with a thread that is on a CPU for these parts of the half seconds, in percent.
+pub(super) fn with_thread(mut profile: Profile, cpu: [u64; 20]) -> Profile {
+    let frames = ["P py-7", "T py/7", "y /a/train.py:step:31"];
+    let frames = frames.map(|text| text::parse_frame(&mut profile, text).unwrap());
+    let thread = profile.add(&frames[..2], Metric::Samples, 0);
+    for (half, busy) in (0u64..).zip(cpu) {
+        let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
+        profile.add(&frames, Metric::CpuTime, busy * 5_000_000);
+        profile.timeline.add_span(thread, Metric::CpuTime, from, to, busy * 5_000_000);
+    }
+    profile
+}
+
+#[test]
+fn devices_that_rest_while_a_thread_works_are_found() {
+    const RULE: &str = "cpu-bottleneck";
+    let rests = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 0 });
+    let held = "For 75% of the time, GPUs hardly work while a thread of the program keeps a CPU busy";
+    assert_eq!(found(RULE, &with_thread(utilization(rests, 25, 20), [100; 20])), held);
+    // A CPU of the machine may be busy with other programs.
+    assert_eq!(found(RULE, &with_thread(utilization(rests, 25, 100), [80; 20])), "healthy");
+    assert_eq!(found(RULE, &with_thread(utilization([55; 20], 25, 20), [100; 20])), "healthy");
+    // It works while the GPU does.
+    let by_turns = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 50 });
+    assert_eq!(found(RULE, &with_thread(utilization(rests, 25, 20), by_turns)), "healthy");
+    // Before its first kernel a program starts.
+    let starts = std::array::from_fn(|half| if half < 15 { 0 } else { 100 });
+    assert_eq!(found(RULE, &with_thread(utilization(starts, 25, 20), [100; 20])), "healthy");
+    // Time of processes is the sum of their threads'.
+    assert_eq!(found(RULE, &utilization(rests, 25, 100)), "record with nothing");
+    check(RULE, LAUNCHES, "record with nothing");
+}
+
 #[test]
 fn batches_that_leave_the_machine_idle_are_found() {
     let small = "For 95% of the time, the GPU is busy 40% or less, with 25% of its memory, and CPUs 20%: larger \
@@ -58,6 +91,48 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     assert_eq!(full(96), "The memory of a GPU is 95% full at its peak");
     assert_eq!(full(85), "healthy");
     check("full-memory", LAUNCHES, "record with nothing");
+}
+
+/// A program whose device copies and computes for as long, with the label of its copies and what calls them.
+fn copies(label: &str, call: &str, copies: u64) -> String {
+    format!(
+        "copy-time: P py-7 / y /a/train.py:step:31 / {call} / g {label} {copies}x1000
+         gpu-time: P py-7 / y /a/train.py:step:32 / g gemm {copies}x1000"
+    )
+}
+
+#[test]
+fn copies_from_memory_that_is_not_pinned_are_found() {
+    const RULE: &str = "pageable-copies";
+    const CALL: &str = "a cudaMemcpyAsync";
+    let slow = "50% of the device's time is copies from or to memory that is not pinned";
+    for label in ["memcpy HtoD pageable", "memcpy DtoH pageable", "Memcpy HtoD (Pageable -> Device)"] {
+        check(RULE, &copies(label, CALL, 200), slow);
+    }
+    for label in ["memcpy HtoD pinned", "Memcpy HtoD (Pinned -> Device)", "memcpy DtoD"] {
+        check(RULE, &copies(label, CALL, 200), "healthy");
+    }
+    // As many as a program copies at its start.
+    check(RULE, &copies("memcpy HtoD pageable", CALL, 50), "healthy");
+    let moved = format!("y /v/torch/nn/modules/module.py:Module._apply / {CALL}");
+    check(RULE, &copies("memcpy HtoD pageable", &moved, 200), "healthy");
+    // Another rule finds it.
+    check(RULE, &copies("memcpy HtoD pageable", "a cudaMemcpy", 200), "healthy");
+    // Its memory was allocated before the capture.
+    check(RULE, &copies("memcpy HtoD", CALL, 200), "record with a command that it starts");
+    check(RULE, &copies("memcpy HtoD", CALL, 50), "healthy");
+    check(RULE, "P py-7 / n f 300", "record with --gpu-activity");
+}
+
+#[test]
+fn copies_within_a_device_do_not_block() {
+    const RULE: &str = "blocking-copies";
+    let blocks = "50% of the device's time is copies that block the program";
+    for call in ["a cudaMemcpy", "a cuMemcpyHtoD_v2_ptds", "a hipMemcpyWithStream"] {
+        check(RULE, &copies("memcpy HtoD pinned", call, 200), blocks);
+    }
+    check(RULE, &copies("memcpy DtoD", "a cudaMemcpy", 200), "healthy");
+    check(RULE, &copies("Memcpy DtoD (Device -> Device)", "a cuMemcpyDtoD_v2", 200), "healthy");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use deepctx_profile::text;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use super::device_tests::{sending, utilization};
-use super::healthy_tests::queued;
+use super::device_tests::{sending, utilization, with_thread};
+use super::healthy_tests::{queued, waiting};
 use super::tests::{could_win_what_it_touches, on_machine, profile};
 use super::{RULES, rank_tests};
 use crate::findings::{Finding, Findings, Settings};
@@ -121,6 +121,7 @@ fn device_defects() -> Vec<Defect> {
     let launches = "P py-7 / y /a/t.py:f:4 / n dispatch 300\nP py-7 / n other 300
         kernels: P py-7 / y /a/t.py:f:4 / g add 100x1\ngpu-time: P py-7 / y /a/t.py:f:4 / g add 10x10000000";
     let copies = "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpy / g Memcpy 100x10000000";
+    let pageable = "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpyAsync / g memcpy HtoD pageable 100x10000000";
     let sizes = "model-flops: P py-7 / o aten::mm / o aten::mm [32x64, 64x127] f16 100x1000\nkernels: P py-7 / n f 5x1";
     vec![
         // 81 of 2181 ms, in 10 s.
@@ -142,6 +143,11 @@ fn device_defects() -> Vec<Defect> {
             format!("{copies}\n{KERNEL} gemm 100x10000000"),
             "at most 50.0% of time of kernels and copies, 10.0% of the capture",
         ),
+        (
+            "pageable-copies",
+            format!("{pageable}\n{KERNEL} gemm 100x10000000"),
+            "at most 50.0% of time of kernels and copies, 10.0% of the capture",
+        ),
         ("single-precision", kernels("ampere_sgemm_32x32"), of_kernels),
         ("odd-sizes", sizes.into(), "not known"),
         ("communication", kernels("ncclDevKernel_AllReduce"), of_kernels),
@@ -160,6 +166,11 @@ fn other_defects() -> Vec<(&'static str, Profile, &'static str)> {
     vec![
         ("cpu-queue", queued(""), "at most 33.3% of time in which threads run or could run"),
         ("idle-device", on_devices(&[(7, 0, 0, 2_000)]), "at most 80.0% of length of the capture"),
+        (
+            "cpu-bottleneck",
+            with_thread(utilization(bursts, 25, 20), [100; 20]),
+            "at most 50.0% of length of the capture",
+        ),
         ("bursty-device", utilization(bursts, 25, 20), "at most 50.0% of length of the capture"),
         ("small-batch", utilization([40; 20], 25, 20), "at most 60.0% of length of the capture"),
         ("full-memory", utilization([90; 20], 96, 20), "not known"),
@@ -333,6 +344,13 @@ fn time_is_claimed_by_one_rule() {
     check_shared(["few-loader-workers", "slow-data-loader"], &profile(&few));
     let stuck = format!("{TRAIN}\noff-cpu-time: {NEXT} / n poll 5x1000000000");
     check_shared(["slow-data-loader", "stuck-data-loader"], &profile(&stuck));
+    // Nor does it refer to a rule that refers to this one.
+    let few_stuck = format!("{stuck}\nP py-8 / T py/8 / {WORKER}");
+    let few_stuck = profile(&on_machine(&few_stuck));
+    check_shared(["few-loader-workers", "stuck-data-loader"], &few_stuck);
+    let three = found(&["few-loader-workers", "slow-data-loader", "stuck-data-loader"], &few_stuck);
+    let claims: Vec<_> = three.iter().filter(|of| of.could_win().contains("`stuck-data-loader`")).collect();
+    assert_eq!((three.len(), claims.len()), (3, 2), "{three:?}");
     // Other lines are other batches.
     let other = NEXT.replace("main:8", "main:18");
     let two = format!("{stuck}\noff-cpu-time: {other} / n poll 9000x1000000");
@@ -341,6 +359,11 @@ fn time_is_claimed_by_one_rule() {
     check_shared(["small-batch", "idle-device"], &utilization([40; 20], 25, 20));
     let bursts = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 0 });
     check_shared(["bursty-device", "idle-device"], &utilization(bursts, 25, 20));
+    let held = with_thread(utilization(bursts, 25, 20), [100; 20]);
+    check_shared(["cpu-bottleneck", "idle-device"], &held);
+    check_shared(["bursty-device", "cpu-bottleneck"], &held);
+    let places = &found(&["cpu-bottleneck"], &held)[0].places;
+    assert_eq!((places.len(), places[1].name.as_str()), (2, "train.py:step:31"));
     let pressed = on_machine("system:cpu-pressure-time: m machine 20x150000000");
     check_shared(["cpu-pressure", "cpu-queue"], &queued(&pressed));
 }
@@ -385,6 +408,19 @@ fn pressure_wins_no_more_than_the_program_waited() {
     assert_eq!(waits[0].gain.percent().map(f64::round), Some(10.0));
     let figure = "waits of the program's threads for a CPU, at most: 1.00 s (bounded)";
     assert_eq!(waits[0].evidence.last().map(ToString::to_string).as_deref(), Some(figure));
+}
+
+#[test]
+fn pressure_of_disks_says_how_long_the_program_waited() {
+    let pressed = on_machine("system:io-pressure-time: m machine 20x150000000");
+    let last = |profile: &Profile| {
+        let found = found(&["io-pressure"], profile);
+        found[0].evidence.last().map(ToString::to_string).unwrap_or_default()
+    };
+    let waits = "waits of the program's threads for disks";
+    assert_eq!(last(&waiting("disk", &pressed)), format!("{waits}: 1.00 s (measured)"));
+    assert_eq!(last(&waiting("futex", &pressed)), format!("{waits}: 0 ns (measured)"));
+    assert!(!last(&profile(&pressed)).starts_with(waits));
 }
 
 /// A part's share of its own time is no share of that of all.

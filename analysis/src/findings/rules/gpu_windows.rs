@@ -24,6 +24,8 @@ const READINGS_MIN_PERCENT: f64 = 90.0;
 pub(super) struct Utilization {
     pub(super) gpus: Vec<GpuUtilization>,
     pub(super) cpus: Percentiles,
+    /// Number of the first window in the timeline.
+    pub(super) first: usize,
     /// Windows of time.
     pub(super) windows: u64,
     /// Their share of the capture.
@@ -35,11 +37,21 @@ impl Utilization {
     pub(super) fn of_capture(&self, percent: f64) -> f64 {
         percent * self.share
     }
+
+    /// How busy the busiest GPU was, window by window.
+    pub(super) fn busiest(&self) -> impl Iterator<Item = f64> + '_ {
+        (0..self.windows as usize).map(move |at| {
+            let of_window = self.gpus.iter().filter_map(|gpu| gpu.by_time.get(at));
+            of_window.copied().fold(0.0, f64::max)
+        })
+    }
 }
 
 /// One GPU.
 pub(super) struct GpuUtilization {
     pub(super) busy: Percentiles,
+    /// The same in the order of time.
+    by_time: Vec<f64>,
     /// Mean over the windows.
     pub(super) mean_busy: f64,
     /// Used part of its memory; `None` if the driver does not report it.
@@ -81,14 +93,15 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
             let taken = |(used, total): (&f64, &f64)| if *total > 0.0 { used * 100.0 / total } else { 0.0 };
             Percentiles::of(&since(used).iter().zip(&since(total)).map(taken).collect::<Vec<_>>())
         });
-        let busy = since(row);
-        let mean = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
-        GpuUtilization { busy: Percentiles::of(&busy), mean_busy: mean.clamp(0.0, 100.0), memory }
+        let by_time = since(row);
+        let mean = by_time.iter().sum::<f64>() / by_time.len().max(1) as f64;
+        GpuUtilization { busy: Percentiles::of(&by_time), mean_busy: mean.clamp(0.0, 100.0), memory, by_time }
     });
     let (all, since) = (cpus.by_time.len(), since(cpus));
     Ok(Utilization {
         gpus: gpus.collect(),
         cpus: Percentiles::of(&since),
+        first,
         windows: since.len() as u64,
         share: since.len() as f64 / all.max(1) as f64,
     })

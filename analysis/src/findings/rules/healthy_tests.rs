@@ -140,12 +140,17 @@ fn sizes_are_odd_only_where_a_device_multiplies_matrices() {
 
 /// Threads that wait for a CPU for 1 s, beside a program that runs for 2 s.
 pub(super) fn queued(lines: &str) -> Profile {
-    let mut queued = profile(&format!("P py-7 / T a/7 / y /a/t.py:f:1 / n g 200\n{lines}"));
-    let reason = queued.text("waiting for a CPU");
-    let leaf = queued.frame(Frame::Wait { reason });
-    let process = text::parse_frame(&mut queued, "P py-7").unwrap();
-    (0..10).for_each(|_| _ = queued.add(&[process, leaf], Metric::OffCpuTime, 100_000_000));
-    queued
+    waiting("waiting for a CPU", lines)
+}
+
+/// The same with another reason of the wait.
+pub(super) fn waiting(reason: &str, lines: &str) -> Profile {
+    let mut waiting = profile(&format!("P py-7 / T a/7 / y /a/t.py:f:1 / n g 200\n{lines}"));
+    let reason = waiting.text(reason);
+    let leaf = waiting.frame(Frame::Wait { reason });
+    let process = text::parse_frame(&mut waiting, "P py-7").unwrap();
+    (0..10).for_each(|_| _ = waiting.add(&[process, leaf], Metric::OffCpuTime, 100_000_000));
+    waiting
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Programs of the machine that wait for disks.
 
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 
 use super::pressure::PressureCheck;
 use super::{Facts, Outcome, Rule, Values};
+use crate::findings::finding::Figure;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -19,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    PressureCheck {
+    let outcome = PressureCheck {
         metric: Metric::IoPressureTime,
         what: "some program of the machine waited for a disk",
         figure: "time in which some task waited for a disk",
@@ -27,5 +29,25 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
                  less often or in the background.",
         because: "data that is there is not waited for; whether this program waited, --off-cpu says",
     }
-    .outcome(facts, values)
+    .outcome(facts, values);
+    match outcome {
+        Outcome::Findings(mut findings) => {
+            findings.iter_mut().for_each(|finding| finding.evidence.extend(own_waits(facts)));
+            Outcome::Findings(findings)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Waits of the program itself, if they were recorded. They are no bound: it may wait for a process that reads for it.
+fn own_waits(facts: &Facts<'_>) -> Option<Figure> {
+    if !facts.whole_has(Metric::OffCpuTime) {
+        return None;
+    }
+    let is_for_disk = |node| match facts.frame(node) {
+        Frame::Wait { reason } => facts.profile().strings.get(reason) == "disk",
+        _ => false,
+    };
+    let waited = facts.share_where(Metric::OffCpuTime, is_for_disk).part.value;
+    Some(Figure::measured("waits of the program's threads for disks", waited as f64, "ns"))
 }

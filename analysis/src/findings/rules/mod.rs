@@ -12,6 +12,7 @@ mod collective_backend;
 mod communication;
 mod compilation_time;
 mod conversions;
+mod cpu_bottleneck;
 mod cpu_latency;
 mod cpu_limit;
 mod cpu_pressure;
@@ -38,6 +39,7 @@ mod memory_pressure;
 mod network_limit;
 mod odd_sizes;
 mod page_faults;
+mod pageable_copies;
 mod path_check;
 mod pressure;
 mod probe_cost;
@@ -116,6 +118,7 @@ pub const RULES: &[&Rule] = &[
     &cpu_latency::RULE,
     &blocking_waits::RULE,
     &blocking_copies::RULE,
+    &pageable_copies::RULE,
     &single_precision::RULE,
     &odd_sizes::RULE,
     &communication::RULE,
@@ -124,6 +127,7 @@ pub const RULES: &[&Rule] = &[
     &straggler::RULE,
     &uneven_ranks::RULE,
     &idle_device::RULE,
+    &cpu_bottleneck::RULE,
     &bursty_device::RULE,
     &small_batch::RULE,
     &full_memory::RULE,
@@ -143,9 +147,13 @@ pub(super) struct SharedTime {
 
 /// All of it. A rule that refers to another one has an unknown gain, so that none stands in the list twice.
 pub(super) const SHARED_TIME: &[SharedTime] = &[
+    // First, since `slow-data-loader` then refers to the same one.
+    SharedTime { explains: "few-loader-workers", claims: "stuck-data-loader", at_one_place: true },
     SharedTime { explains: "few-loader-workers", claims: "slow-data-loader", at_one_place: false },
     SharedTime { explains: "slow-data-loader", claims: "stuck-data-loader", at_one_place: true },
+    SharedTime { explains: "cpu-bottleneck", claims: "idle-device", at_one_place: false },
     SharedTime { explains: "bursty-device", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "bursty-device", claims: "cpu-bottleneck", at_one_place: false },
     SharedTime { explains: "small-batch", claims: "idle-device", at_one_place: false },
     SharedTime { explains: "cpu-pressure", claims: "cpu-queue", at_one_place: false },
     SharedTime { explains: "uneven-ranks", claims: "straggler", at_one_place: true },
