@@ -22,6 +22,7 @@ fn in_groups(groups: &[(&str, u64, u64)]) -> Trace {
             elements_in: 0,
             element,
             ordinal: None,
+            peer: None,
         };
         trace.collectives.push(note).unwrap();
     }

@@ -24,9 +24,11 @@ mod kernel_classes;
 mod last_active;
 mod launches;
 mod measurement;
+mod message_waits;
 mod nesting;
 mod operators;
 mod pacing;
+mod parallelism;
 mod pipeline;
 mod queues;
 mod rank_clocks;
@@ -73,9 +75,11 @@ pub use idle::IdleTime;
 pub use kernel_classes::{ClassOverlap, ClassSum, KernelClasses, NamedLengths};
 pub use launches::Launches;
 pub use measurement::{LaneLoss, Measurement, NotMeasured};
+pub use message_waits::{MessagePair, MessageWaits, UnmatchedPair};
 pub use nesting::OperatorBasis;
 pub use operators::{CallSite, Kernel, LaunchedWork, Operator, Operators};
 pub use pacing::{Pace, PacedKind};
+pub use parallelism::{GroupOperation, GroupSignature, KindBasis, ParallelKind, Parallelism};
 pub use pipeline::{Pipeline, PipelineStage, PipelineStep, PipelineWaits, UnknownStage};
 pub use queues::Queue;
 pub use rank_clocks::ClockBasis;
@@ -138,8 +142,12 @@ pub struct OverTime {
     pub imbalance: Vec<PhaseImbalance>,
     /// Collectives by communicator. Empty with one rank.
     pub communicators: Vec<CommunicatorSum>,
+    /// What each communicator does and costs, and which kind of parallelism it serves; also with one rank.
+    pub parallelism: Parallelism,
     /// How long stages of a pipeline wait for their neighbours in each training step.
     pub pipeline: Pipeline,
+    /// Which of two ranks waits for the other in the messages between them. Empty with one rank.
+    pub messages: MessageWaits,
     /// What work each operator launched, for each rank.
     pub operators: Vec<Operators>,
     /// Work that operators repeatedly launch in the same order, for each rank.
@@ -264,7 +272,9 @@ impl OverTime {
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
             communicators: ranks::communicators(&matches.stragglers.collectives),
+            parallelism: parallelism::compute(&windows),
             pipeline: pipeline::compute(&windows),
+            messages: message_waits::compute(&windows, &matches.stragglers.ranks),
             steps,
             operators: nested().map(|(window, nesting)| operators::compute(window, nesting)).collect(),
             sequences: nested().map(|(window, nesting)| sequences::compute(window, nesting)).collect(),

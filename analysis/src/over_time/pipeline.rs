@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Pipeline`]. Because: stages of a pipeline send activations and gradients as messages between two ranks, and
 //! a device that only waits for one is the bubble of the pipeline. Does not: match messages of two ranks: few traces
-//! say whom a message is for.
+//! say whom a message is for; those that do are in [`super::MessageWaits`].
 //!
 //! A *message* is work that the trace calls `send` or `recv`. Messages that are sent together often have no such note:
 //! then a kernel of NCCL that sends and receives counts if the program's own events name messages. All-to-alls run in
@@ -321,6 +321,7 @@ mod tests {
                 elements_in: 8,
                 element,
                 ordinal: None,
+                peer: None,
             };
             trace.collectives.push(note).unwrap();
         }

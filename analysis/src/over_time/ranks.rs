@@ -9,8 +9,7 @@
 //! the median rank. Both depend on matched collectives: with none, own time is the length. Steps of two ranks are the
 //! same if their numbers are, and their names if a rank has several.
 //!
-//! Not covered: the kind of parallelism of a communicator. A guess from kernel names would be right for one framework.
-//! Waits of pipelines are in [`super::Pipeline`].
+//! Kinds of parallelism are in [`super::Parallelism`], and waits of pipelines in [`super::Pipeline`].
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::{BTreeMap, BTreeSet};

@@ -323,6 +323,8 @@ columns! {
         pub element: StrId,
         /// Number of earlier collectives of the group; `None` if the tool does not report it.
         pub ordinal: Option<u64>,
+        /// Of a message: the rank of the job that it goes to (`send`) or comes from (`recv`), if the tool reports it.
+        pub peer: Option<u32>,
     }
 }
 

@@ -107,6 +107,7 @@ impl Exchanges {
                 elements_in: exchange.bytes,
                 element,
                 ordinal: Some(exchange.ordinal),
+                peer: None,
             });
         }
     }

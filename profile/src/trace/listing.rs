@@ -89,7 +89,8 @@ impl Names<'_> {
         for (_, note) in trace.collectives.iter() {
             let op = trace.device.get(note.op).map_or_else(String::new, shown);
             let names = [note.operation, note.communicator, note.element].map(|name| trace.name(name));
-            rows.push(format!("{names:?} {:?}: {op}", (note.group_size, note.elements_in, note.ordinal)));
+            let numbers = (note.group_size, note.elements_in, note.ordinal, note.peer);
+            rows.push(format!("{names:?} {numbers:?}: {op}"));
         }
     }
 }

@@ -10,8 +10,8 @@ use super::cells::{first, numbers, share, time, without};
 use super::{percent, work};
 use crate::over_time::{Measurement, OverTime};
 use crate::render::text::{
-    bound_in_words, clock_in_words, communicators_in_words, have_several_names, not_measured_in_words,
-    sequence_in_words, within_clocks_in_words,
+    bound_in_words, clock_in_words, communicators_in_words, have_several_names, kinds_in_words,
+    not_measured_in_words, operations_in_words, sequence_in_words, within_clocks_in_words,
 };
 
 /// Every table with rows.
@@ -32,10 +32,12 @@ pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
         copies(tables),
         steps(tables),
         pipeline(tables),
+        messages(tables),
         slowest(tables),
         imbalance(tables),
         ranks(tables),
         communicators(tables),
+        parallelism(tables),
     ];
     tabs.into_iter().filter(|tab| !tab.rows.is_empty())
 }
@@ -271,6 +273,28 @@ fn pipeline(tables: &OverTime) -> Tab {
     first("pipeline", "Pipeline", &columns.concat(), known.chain(refused))
 }
 
+fn messages(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["From", "To", "Messages", "Receiver waits", "Sender waits", "Transfer", "Clock error"]),
+        vec![Column::code("Communicator"), Column::text("Not matched, or by inferred ranks")],
+    ];
+    let matched = tables.messages.pairs.iter().map(|row| {
+        let mut cells = vec![row.from.to_string(), row.to.to_string(), row.messages.to_string()];
+        let times = [row.receiver_waited_ns, row.sender_waited_ns, row.transfer_ns, row.clock_error_ns];
+        cells.extend(times.map(time));
+        let note = if row.ranks_inferred { "ranks inferred" } else { "" };
+        cells.extend([row.communicator.clone(), note.to_owned()]);
+        cells
+    });
+    let others = tables.messages.not_matched.iter().map(|of| {
+        let mut cells = vec![of.from.to_string(), of.to.to_string()];
+        cells.resize(7, String::new());
+        cells.extend([of.communicator.clone(), of.because.sentence.to_owned()]);
+        cells
+    });
+    first("messages", "Messages", &columns.concat(), matched.chain(others))
+}
+
 fn slowest(tables: &OverTime) -> Tab {
     let has_names = have_several_names(tables.slowest.iter().map(|row| &row.name));
     let columns = [
@@ -364,12 +388,35 @@ fn communicators(tables: &OverTime) -> Tab {
     first("communicators", "Communicators", &columns.concat(), rows)
 }
 
+/// What communicators do on all ranks; what no trace states is empty.
+fn parallelism(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Ranks", "Group size", "Stride", "Time", "Exposed", "Share"]),
+        vec![Column::text("Kind"), Column::code("Communicator"), Column::text("Operations")],
+    ];
+    let rows = tables.parallelism.groups.iter().map(|row| {
+        let stated = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+        vec![
+            row.ranks.len().to_string(),
+            stated(row.group_size),
+            stated(row.stride),
+            time(row.time_ns),
+            time(row.exposed_ns),
+            share(row.exposed_ns, row.time_ns),
+            kinds_in_words(row),
+            row.communicator.clone(),
+            operations_in_words(row),
+        ]
+    });
+    first("parallelism", "Parallelism", &columns.concat(), rows)
+}
+
 #[cfg(test)]
 mod tests {
     use deepctx_profile::trace::{Job, text};
 
     use super::*;
-    use crate::over_time::Steps;
+    use crate::over_time::{GroupSignature, KindBasis, ParallelKind, Steps};
 
     fn tables(ranks: &[&str]) -> OverTime {
         let parse = |lines: &&str| ("process".to_owned(), text::parse(lines).unwrap());
@@ -382,6 +429,26 @@ mod tests {
         let kernel = |n: u64| format!("kernel 0/7 {}..{} k{n}\n", 10 * n, 10 * n + 10);
         let tab = critical_paths(&tables(&[&(0..12).map(kernel).collect::<String>()]));
         assert_eq!(tab.left_out, 2);
+    }
+
+    #[test]
+    fn a_communicator_has_a_cell_in_each_column() {
+        let mut tables = tables(&["kernel 0/7 0..10 gemm"]);
+        tables.parallelism.groups.push(GroupSignature {
+            communicator: "3".to_owned(),
+            ranks: vec![0],
+            group_size: Some(4),
+            stride: None,
+            time_ns: 2_000,
+            exposed_ns: 1_000,
+            kinds: vec![ParallelKind::Context, ParallelKind::Expert],
+            kinds_basis: KindBasis::Inferred,
+            operations: Vec::new(),
+        });
+        let tab = parallelism(&tables);
+        let row = &tab.rows[0];
+        assert_eq!((row.len(), &*row[1], &*row[2], &*row[7]), (tab.columns.len(), "4", "", "3"));
+        assert_eq!(row[6], "context or expert (inferred)");
     }
 
     #[test]

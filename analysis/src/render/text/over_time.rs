@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{
-    counted, counters, have_several_names, more, not_measured_in_words, operators, pipeline, ranks, share_of,
-    without_middle, work,
+    counted, counters, have_several_names, more, not_measured_in_words, operators, parallelism, pipeline, ranks,
+    share_of, without_middle, work,
 };
 use crate::over_time::{
     Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
@@ -37,7 +37,9 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     head(tables, rows, out)?;
     devices(tables, rows, out)?;
     ranks::write(tables, rows, out)?;
+    parallelism::write(&tables.parallelism, rows, out)?;
     pipeline::write(&tables.pipeline, rows, out)?;
+    pipeline::messages(&tables.messages, rows, out)?;
     critical_paths(&tables.critical_paths, rows, out)?;
     what_if(&tables.what_if, rows, out)?;
     let few = if tables.traces.len() > 1 { rows.min(ROWS_OF_JOB) } else { rows };

@@ -1,13 +1,13 @@
-//! Text of pipelines: how long their stages wait.
+//! Text of pipelines: how long their stages wait, and for whom.
 //!
-//! Owns: the columns of this table. Because: a bound must not look like a measured wait. Does not: compute.
+//! Owns: the columns of these tables. Because: a bound must not look like a measured wait. Does not: compute.
 
 use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
 use super::{counted, more, not_measured_in_words, without_middle};
-use crate::over_time::{Measurement, Pipeline};
+use crate::over_time::{Measurement, MessageWaits, Pipeline};
 
 /// Widest list of communicators.
 const NAME_WIDTH: usize = 60;
@@ -52,6 +52,43 @@ pub(super) fn write(found: &Pipeline, rows: usize, out: &mut dyn Write) -> io::R
     more(refused.len(), rows, "rank", out)
 }
 
+/// Writes which of two ranks waits for the other; nothing without messages between them.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn messages(found: &MessageWaits, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    let MessageWaits { pairs, not_matched, without_peer } = found;
+    if pairs.is_empty() && not_matched.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nMessages: which of two ranks waits for the other")?;
+    if !pairs.is_empty() {
+        writeln!(
+            out,
+            "  from    to  messages  receiver waits  sender waits  transfer  clock error  communicator"
+        )?;
+    }
+    for row in pairs.iter().take(rows) {
+        let times = [row.receiver_waited_ns, row.sender_waited_ns, row.transfer_ns, row.clock_error_ns];
+        let [receiver, sender, transfer, error] = times.map(|ns| Nanos(ns).to_string());
+        let (from, to, count) = (row.from, row.to, row.messages);
+        let name = without_middle(&row.communicator, NAME_WIDTH);
+        let inferred = if row.ranks_inferred { " (ranks inferred)" } else { "" };
+        write!(out, "  {from:>4}  {to:>4}  {count:>8}  {receiver:>14}  {sender:>12}  {transfer:>8}  ")?;
+        writeln!(out, "{error:>11}  {name}{inferred}")?;
+    }
+    more(pairs.len(), rows, "pair", out)?;
+    for of in not_matched.iter().take(rows) {
+        writeln!(out, "  rank {} to {}: not matched: {}", of.from, of.to, of.because.sentence)?;
+    }
+    more(not_matched.len(), rows, "pair", out)?;
+    if *without_peer > 0 {
+        let count = counted(*without_peer as u64, "message");
+        writeln!(out, "  without {count} of which the trace does not name the other rank")?;
+    }
+    Ok(())
+}
+
 /// The communicators of a stage; `–` where the trace names none.
 pub(in crate::render) fn communicators_in_words(names: &[String]) -> String {
     if names.is_empty() { "–".to_owned() } else { names.join(", ") }
@@ -60,7 +97,31 @@ pub(in crate::render) fn communicators_in_words(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::over_time::{PipelineStage, PipelineStep, PipelineWaits};
+    use crate::over_time::{MessagePair, PipelineStage, PipelineStep, PipelineWaits};
+
+    #[test]
+    fn inferred_ranks_of_messages_are_said_to_be() {
+        let pair = MessagePair {
+            communicator: "5 PIPELINE".to_owned(),
+            from: 1,
+            to: 2,
+            messages: 7,
+            receiver_waited_ns: 30_000,
+            sender_waited_ns: 4_000,
+            transfer_ns: 5_000,
+            clock_error_ns: 1_000,
+            ranks_inferred: true,
+        };
+        let found = MessageWaits { pairs: vec![pair], not_matched: Vec::new(), without_peer: 3 };
+        let mut out = Vec::new();
+        messages(&found, 9, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        let row = shown.lines().find(|line| line.contains("5 PIPELINE")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words[..5], ["1", "2", "7", "30.0", "µs"]);
+        assert!(row.ends_with("  5 PIPELINE (ranks inferred)"), "{row}");
+        assert!(shown.contains("  without 3 messages of which"), "{shown}");
+    }
 
     #[test]
     fn waits_are_shown_as_bounds() {

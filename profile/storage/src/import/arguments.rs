@@ -146,6 +146,10 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) group_size: NumberOrText<'b>,
     pub(in crate::import) elements_in: NumberOrText<'b>,
     pub(in crate::import) element: NumberOrText<'b>,
+    /// Of a received message: the rank that sent it.
+    pub(in crate::import) source_rank: NumberOrText<'b>,
+    /// Of a sent message: the rank that receives it.
+    pub(in crate::import) target_rank: NumberOrText<'b>,
     /// Number of a step, as JAX writes it.
     pub(in crate::import) step: NumberOrText<'b>,
     /// The device of a dispatch, or that a copy goes to, and the one that it comes from, as rocprofv3 writes them.
@@ -196,6 +200,8 @@ impl<'b> Arguments<'b> {
             "Group size" => &mut self.group_size,
             "In msg nelems" => &mut self.elements_in,
             "dtype" => &mut self.element,
+            "Src Rank" => &mut self.source_rank,
+            "Dst Rank" => &mut self.target_rank,
             STEP => &mut self.step,
             "agent" | "dst_agent" => &mut self.agent,
             "src_agent" => &mut self.source_agent,

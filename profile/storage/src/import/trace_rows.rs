@@ -216,6 +216,11 @@ impl TraceRows {
         if operation.is_empty() {
             return Some(());
         }
+        let peer = match operation.as_str() {
+            "send" => arguments.target_rank.number(),
+            "recv" => arguments.source_rank.number(),
+            _ => None,
+        };
         let note = CollectiveNote {
             op,
             operation: self.trace.text(&operation),
@@ -224,6 +229,7 @@ impl TraceRows {
             elements_in: arguments.elements_in.number().unwrap_or(0),
             element: self.trace.text(&arguments.element.to_text()),
             ordinal: arguments.ordinal.number(),
+            peer: small(peer),
         };
         self.trace.collectives.push(note).map(drop)
     }

@@ -96,6 +96,8 @@ impl Events<'_> {
                 ("dtype", Argument::Text(trace.name(note.element).into())),
             ]);
             arguments.extend(note.ordinal.map(|ordinal| ("Collective ordinal", Argument::Number(ordinal))));
+            let peer = if trace.name(note.operation) == "send" { "Dst Rank" } else { "Src Rank" };
+            arguments.extend(note.peer.map(|rank| (peer, Argument::Number(rank.into()))));
         }
         let is_launched = side.of.links.launch(id).call().is_some();
         DrawnEvent {

@@ -269,7 +269,9 @@ fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, fe
         && words.1.chars().count() <= 64
         && words.2.chars().count() <= 64
     {
-        let (operation, communicator) = (trace.text(&words.1), trace.text(&words.2));
+        let message = [None, Some("send"), Some("recv")][usize::from(choice / 5 % 3)];
+        let operation = trace.text(message.unwrap_or(&words.1));
+        let communicator = trace.text(&words.2);
         let element = trace.text("Float");
         let (group_size, elements_in) = (*few as u32, *number);
         trace.collectives.push(CollectiveNote {
@@ -280,6 +282,7 @@ fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, fe
             elements_in,
             element,
             ordinal: *option,
+            peer: message.map(|_| *few as u32),
         });
     }
 }

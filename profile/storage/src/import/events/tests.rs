@@ -194,6 +194,25 @@ fn communicators_have_the_names_that_programs_give_them() {
 }
 
 #[test]
+fn messages_name_the_other_rank() {
+    let peer = |operation: &str, arguments: &str| {
+        let file = format!(
+            r#"{{"traceEvents":[{{"ph":"X","cat":"kernel","name":"ncclDevKernel","pid":0,"tid":7,"ts":10,"dur":5,
+                "args":{{"stream":7,"Collective name":"{operation}",{arguments}"Group size":4}}}}]}}"#
+        );
+        let (trace, _) = trace(file.as_bytes()).unwrap();
+        let note = trace.collectives.iter().next().unwrap().1;
+        note.peer
+    };
+    assert_eq!(peer("send", r#""Dst Rank":3,"#), Some(3));
+    assert_eq!(peer("recv", r#""Src Rank":"2","#), Some(2));
+    // No rank is negative, and a sender's source is not the other rank.
+    assert_eq!(peer("send", r#""Dst Rank":-1,"#), None);
+    assert_eq!(peer("send", r#""Src Rank":3,"#), None);
+    assert_eq!(peer("allreduce", r#""Src Rank":3,"#), None);
+}
+
+#[test]
 fn a_value_that_is_no_number_spoils_no_other() {
     check(
         r#"{"ph":"X","cat":"kernel","name":"NaN","pid":0,"tid":7,"ts":10,"dur":5,"args":{"occupancy":-nan,"bytes":4}},

@@ -1,0 +1,308 @@
+//! Messages: which of two ranks waits for the other.
+//!
+//! Owns: [`MessageWaits`]. Because: a stage of a pipeline that waits is late by what another stage does, and only both
+//! ranks' traces show which of the two came last. Does not: match messages by time, or those of which the trace does
+//! not name the other rank.
+//!
+//! The messages from one rank to another are in order within their communicator: the first one sent is the first one
+//! received. If the two ranks have different numbers of them, or one would be received before it is sent, they are not
+//! matched. A rank waits from its begin of a message until the other rank's begin. One that had ended by then did not
+//! wait: NCCL puts small messages in a buffer.
+
+use deepctx_profile::order::SortRows as _;
+use std::collections::BTreeMap;
+
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
+use deepctx_profile::frame::clean;
+use deepctx_profile::trace::TraceTime;
+use serde::Serialize;
+
+use super::collectives::Lateness;
+use super::pipeline::is_message;
+use super::reason::fields;
+use super::window::Window;
+
+/// The messages between ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MessageWaits {
+    /// Matched messages, from one rank to another; most waiting first. Empty with one rank.
+    pub pairs: Vec<MessagePair>,
+    /// Pairs of ranks whose messages are not matched, and why.
+    pub not_matched: Vec<UnmatchedPair>,
+    /// Messages of which the trace does not name the other rank.
+    pub without_peer: usize,
+}
+
+/// Messages from one rank to another in a communicator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MessagePair {
+    /// The communicator.
+    pub communicator: String,
+    /// The rank that sends.
+    pub from: u32,
+    /// The rank that receives.
+    pub to: u32,
+    /// How many messages.
+    pub messages: usize,
+    /// Time that the receiver waited for the sender.
+    pub receiver_waited_ns: u64,
+    /// Time that the sender waited for the receiver.
+    pub sender_waited_ns: u64,
+    /// From the later begin to the receiver's end: the time of the transfers themselves.
+    pub transfer_ns: u64,
+    /// Error of both clocks: each wait may be wrong by this much.
+    pub clock_error_ns: u64,
+    /// Whether a trace does not state its rank, so that it is inferred who is who.
+    pub ranks_inferred: bool,
+}
+
+/// A pair of ranks whose messages are not matched. Serialized, `reason` is the key and `because` the sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnmatchedPair {
+    /// The communicator.
+    pub communicator: String,
+    /// The rank that sends.
+    pub from: u32,
+    /// The rank that receives.
+    pub to: u32,
+    /// Messages of the sender, and of the receiver.
+    pub messages: [usize; 2],
+    /// Why.
+    #[serde(flatten, serialize_with = "fields")]
+    pub because: &'static Reason,
+}
+
+reasons! {
+    class Gap, page "traces.md";
+    const PEER_WITHOUT_TRACE = "peer-without-trace",
+        "a rank exchanges messages with one that has no trace here";
+    const MESSAGE_COUNTS_DIFFER = "message-counts-differ",
+        "a rank has another number of messages than the rank that it exchanges them with";
+    const RECEIVED_BEFORE_SENT = "received-before-sent",
+        "a message would be received before it is sent: the traces of two ranks begin at different messages";
+    const PEER_CLOCK_UNKNOWN = "peer-clock-unknown",
+        "two ranks exchange messages, and no chain of collectives aligns their clocks";
+}
+
+/// One rank's part of a message, in Unix time if the trace has it.
+#[derive(Clone, Copy, Debug)]
+struct MessagePart {
+    begin: i64,
+    end: i64,
+}
+
+impl MessagePart {
+    /// The same on a clock that this one is ahead of.
+    fn aligned(self, ahead_ns: i64) -> Self {
+        MessagePart { begin: self.begin.saturating_sub(ahead_ns), end: self.end.saturating_sub(ahead_ns) }
+    }
+
+    /// How long it waited for a rank that begins at this moment.
+    fn waited(self, until: i64) -> u64 {
+        if self.end < until { 0 } else { until.saturating_sub(self.begin).max(0).unsigned_abs() }
+    }
+}
+
+/// What is sent, and what is received.
+type Sides = [Vec<MessagePart>; 2];
+/// Both sides by communicator, sender and receiver.
+type Pairs = BTreeMap<(String, u32, u32), Sides>;
+
+/// The messages of windows, on the clocks of these ranks, which are in order.
+pub(super) fn compute(windows: &[Window<'_>], ranks: &[Lateness]) -> MessageWaits {
+    let mut found = MessageWaits::default();
+    // One rank, or training steps that a rank did not measure.
+    if ranks.is_empty() {
+        return found;
+    }
+    let mut pairs = Pairs::new();
+    for window in windows {
+        found.without_peer += collect(window, &mut pairs);
+    }
+    let is_recorded: BTreeMap<u32, bool> =
+        windows.iter().map(|window| (window.of.rank, window.of.rank_is_recorded)).collect();
+    let clock = |rank: u32| {
+        let place = ranks.binary_search_by_key(&rank, |row| row.rank).ok()?;
+        ranks.get(place)
+    };
+    for ((communicator, from, to), mut sides) in pairs {
+        for side in &mut sides {
+            side.sort_by_key(|part| (part.begin, part.end));
+        }
+        match matched(&sides, clock(from), clock(to)) {
+            Ok(sums) => {
+                let ranks_inferred = [from, to].iter().any(|rank| is_recorded.get(rank) != Some(&true));
+                found.pairs.push(MessagePair { communicator, from, to, ranks_inferred, ..sums });
+            }
+            Err(because) => {
+                let messages = sides.map(|side| side.len());
+                found.not_matched.push(UnmatchedPair { communicator, from, to, messages, because });
+            }
+        }
+    }
+    let waited = |row: &MessagePair| row.receiver_waited_ns.saturating_add(row.sender_waited_ns);
+    found.pairs.sort_rows_by_key(|row| std::cmp::Reverse(waited(row)));
+    found
+}
+
+/// Adds the messages of a rank. Returns how many do not say whom they are for.
+fn collect(window: &Window<'_>, pairs: &mut Pairs) -> usize {
+    let (trace, rank) = (&window.of.trace, window.of.rank);
+    let epoch_ns = trace.clock.epoch_ns.unwrap_or(0);
+    let unix_ns = |at: TraceTime| i64::try_from(epoch_ns.saturating_add(at.as_nanos())).unwrap_or(i64::MAX);
+    let mut without_peer = 0;
+    for (_, note) in trace.collectives.iter().filter(|(_, note)| window.has_device(note.op)) {
+        let operation = trace.name(note.operation);
+        let Some(op) = trace.device.get(note.op).filter(|_| is_message(operation)) else { continue };
+        let Some(peer) = note.peer else {
+            without_peer += 1;
+            continue;
+        };
+        let receives = operation.eq_ignore_ascii_case("recv");
+        let (from, to) = if receives { (peer, rank) } else { (rank, peer) };
+        let sides = pairs.entry((clean(trace.name(note.communicator)), from, to)).or_default();
+        let part = MessagePart { begin: unix_ns(op.begin), end: unix_ns(op.end()) };
+        sides[usize::from(receives)].push(part);
+    }
+    without_peer
+}
+
+/// The sums of messages in order, with the clocks of the sender and the receiver.
+fn matched(
+    sides: &Sides,
+    from: Option<&Lateness>,
+    to: Option<&Lateness>,
+) -> Result<MessagePair, &'static Reason> {
+    let (Some(from), Some(to)) = (from, to) else { return Err(PEER_WITHOUT_TRACE) };
+    let [sent, received] = sides;
+    if sent.len() != received.len() {
+        return Err(MESSAGE_COUNTS_DIFFER);
+    }
+    let errors = from.clock_uncertainty_ns.zip(to.clock_uncertainty_ns);
+    let Some((of_sender, of_receiver)) = errors.filter(|_| from.clock_reference == to.clock_reference) else {
+        return Err(PEER_CLOCK_UNKNOWN);
+    };
+    let clock_error_ns = of_sender.saturating_add(of_receiver);
+    let error_ns = i64::try_from(clock_error_ns).unwrap_or(i64::MAX);
+    let mut sums = MessagePair { messages: sent.len(), clock_error_ns, ..MessagePair::default() };
+    for (sent, received) in sent.iter().zip(received) {
+        let (sent, received) = (sent.aligned(from.clock_offset_ns), received.aligned(to.clock_offset_ns));
+        if received.end.saturating_add(error_ns) < sent.begin {
+            return Err(RECEIVED_BEFORE_SENT);
+        }
+        let later = sent.begin.max(received.begin);
+        sums.sender_waited_ns = sums.sender_waited_ns.saturating_add(sent.waited(later));
+        sums.receiver_waited_ns = sums.receiver_waited_ns.saturating_add(received.waited(later));
+        let transfer_ns = received.end.saturating_sub(later).max(0).unsigned_abs();
+        sums.transfer_ns = sums.transfer_ns.saturating_add(transfer_ns);
+    }
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::trace::{CollectiveNote, Job, RankInfo, Trace, text};
+
+    use super::super::{OverTime, Steps};
+    use super::*;
+
+    /// A rank of a pipeline of three with these messages: operation, the other rank, begin and end in µs.
+    fn rank(number: u32, messages: &[(&str, Option<u32>, u64, u64)]) -> Trace {
+        let line = |(_, _, begin, end): &(&str, Option<u32>, u64, u64)| {
+            format!("kernel 0/9 {begin}..{end} ncclDevKernel_SendRecv\n")
+        };
+        let mut trace = text::parse(&messages.iter().map(line).collect::<String>()).unwrap();
+        trace.rank = RankInfo { rank: Some(number), world_size: None };
+        trace.clock.domain = Some(0);
+        let ops: Vec<_> = trace.device.iter().map(|(id, _)| id).collect();
+        for (op, (operation, peer, ..)) in ops.into_iter().zip(messages) {
+            let [operation, communicator, element] =
+                [*operation, "5 PIPELINE", "Float"].map(|word| trace.text(word));
+            let note = CollectiveNote {
+                op,
+                operation,
+                communicator,
+                group_size: 3,
+                elements_in: 8,
+                element,
+                ordinal: None,
+                peer: *peer,
+            };
+            trace.collectives.push(note).unwrap();
+        }
+        trace
+    }
+
+    fn found(ranks: Vec<Trace>) -> MessageWaits {
+        let files = (0..).zip(ranks).map(|(n, trace)| (format!("{n}.json"), trace)).collect();
+        OverTime::compute(&Job::new(files).unwrap(), Steps::default()).messages
+    }
+
+    const SENDS: [(&str, Option<u32>, u64, u64); 3] =
+        [("send", Some(1), 0, 10), ("send", Some(1), 30, 40), ("recv", Some(1), 50, 70)];
+    const RECEIVES: [(&str, Option<u32>, u64, u64); 3] =
+        [("recv", Some(0), 6, 10), ("recv", Some(0), 20, 41), ("send", Some(0), 65, 70)];
+
+    #[test]
+    fn the_rank_that_comes_first_waits() {
+        let found = found(vec![rank(0, &SENDS), rank(1, &RECEIVES)]);
+        let pair = |from, to, messages, receiver_waited_ns, sender_waited_ns, transfer_ns| MessagePair {
+            communicator: "5 PIPELINE".to_owned(),
+            from,
+            to,
+            messages,
+            receiver_waited_ns,
+            sender_waited_ns,
+            transfer_ns,
+            clock_error_ns: 0,
+            ranks_inferred: false,
+        };
+        assert_eq!(found.pairs, [pair(0, 1, 2, 10_000, 6_000, 15_000), pair(1, 0, 1, 15_000, 0, 5_000)]);
+        assert_eq!((found.not_matched, found.without_peer), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_message_that_ended_before_is_not_waited_for() {
+        // The sender's kernel ends as soon as the data is in a buffer.
+        let found = found(vec![rank(0, &[("send", Some(1), 0, 4)]), rank(1, &[("recv", Some(0), 20, 25)])]);
+        let pair = &found.pairs[0];
+        let times = (pair.sender_waited_ns, pair.receiver_waited_ns, pair.transfer_ns);
+        assert_eq!(times, (0, 0, 5_000));
+    }
+
+    #[test]
+    fn what_cannot_be_matched_has_a_reason() {
+        let check = |ranks: Vec<Trace>, expect: &[(u32, u32, [usize; 2], &str)]| {
+            let found = found(ranks);
+            let row = |of: &UnmatchedPair| (of.from, of.to, of.messages, of.because.key);
+            let rows: Vec<_> = found.not_matched.iter().map(row).collect();
+            assert_eq!((rows.as_slice(), found.pairs.len()), (expect, 0));
+        };
+        let first = || rank(0, &SENDS[..2]);
+        let second = || rank(1, &RECEIVES[..2]);
+        check(vec![first(), rank(1, &RECEIVES[..1])], &[(0, 1, [2, 1], "message-counts-differ")]);
+        check(vec![first(), rank(2, &[])], &[(0, 1, [2, 0], "peer-without-trace")]);
+        let of_other_host = || {
+            let mut trace = second();
+            trace.clock.domain = None;
+            trace
+        };
+        check(vec![first(), of_other_host()], &[(0, 1, [2, 2], "peer-clock-unknown")]);
+        let early = || rank(1, &[("recv", Some(0), 0, 5), ("recv", Some(0), 6, 10)]);
+        check(vec![first(), early()], &[(0, 1, [2, 2], "received-before-sent")]);
+        // A trace that names no other rank is never matched by time.
+        let unnamed = found(vec![first(), rank(1, &[("recv", None, 0, 10)])]);
+        assert_eq!((unnamed.pairs.len(), unnamed.without_peer), (0, 1));
+        assert_eq!(unnamed.not_matched[0].messages, [2, 0]);
+    }
+
+    #[test]
+    fn ranks_that_no_trace_states_are_inferred() {
+        let mut second = rank(1, &RECEIVES);
+        second.rank.rank = None;
+        let files = vec![("rank0.json".to_owned(), rank(0, &SENDS)), ("rank1.json".to_owned(), second)];
+        let found = OverTime::compute(&Job::new(files).unwrap(), Steps::default()).messages;
+        assert_eq!(found.pairs.iter().map(|pair| pair.ranks_inferred).collect::<Vec<_>>(), [true, true]);
+    }
+}
