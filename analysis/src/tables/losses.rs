@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::ledger::{CheckTime, Stage, Tally};
 use deepctx_profile::profile::Profile;
-use deepctx_profile::view;
+use deepctx_profile::view::{self, Level};
 use serde::Serialize;
 
 /// The account of a profile.
@@ -43,6 +43,12 @@ pub struct Loss {
     pub count: u64,
     /// Whether records were lost; otherwise they were kept with a gap.
     pub lost: bool,
+    /// What it asks of the reader. Texts only: programs go by the reason.
+    #[serde(skip)]
+    pub level: Level,
+    /// What helps, or when the reason is expected. Texts only.
+    #[serde(skip)]
+    pub advice: Option<&'static str>,
 }
 
 /// The account of one stage.
@@ -69,6 +75,8 @@ impl Losses {
         // A truncated profile has records in transit, which is not an error.
         let when = if is_finished(profile) { CheckTime::Finished } else { CheckTime::Running };
         let losses = view::losses(profile).into_iter().map(|row| Loss {
+            level: row.level(),
+            advice: row.advice(),
             stage: row.stage,
             reason: row.reason,
             sentence: row.sentence,
@@ -126,6 +134,8 @@ mod tests {
         let found = Losses::compute(&profile);
         assert_eq!((found.received, found.lost, found.lost_percent), (4, 1, Some(25.0)));
         assert_eq!((found.losses[0].reason.as_str(), found.losses[0].lost), ("short-record", true));
+        let advice = Some("only damaged or foreign captures show this");
+        assert_eq!((found.losses[0].level, found.losses[0].advice), (Level::Act, advice));
         assert_eq!(found.ledger[1].dropped["short-record"], 1);
         assert!(found.imbalance.unwrap().starts_with("stage decode: received 4"));
     }

@@ -1,12 +1,13 @@
 //! Losses: what happened to the records of a profile, as rows.
 //!
-//! Owns: [`losses`], [`complete_share`] and how it is shown, and the rows of the stages. Because: a screen, a report
-//! and an export must count the same. Does not: count; see [`crate::ledger`].
+//! Owns: [`losses`], [`losses_by_level`], [`complete_share`] and how it is shown, and the rows of the stages. Because:
+//! a screen, a report and an export must count the same. Does not: count; see [`crate::ledger`].
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::reason::Reason;
 
 use crate::ledger::{Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, LossRow, Stage, UNKNOWN_END};
+use crate::order::SortRows as _;
 use crate::profile::Profile;
 use crate::view::snapshot::StageRow;
 
@@ -27,6 +28,13 @@ pub fn losses(profile: &Profile) -> Vec<LossRow> {
         ledger.gap(Stage::Attribute, reason, n);
     }
     ledger.rows()
+}
+
+/// Losses and gaps of a profile, most urgent level first; within a level in stage order.
+pub fn losses_by_level(profile: &Profile) -> Vec<LossRow> {
+    let mut rows = losses(profile);
+    rows.sort_rows_by_key(LossRow::level);
+    rows
 }
 
 /// Share of stacks without a gap in their native part, 0..=1: the same for a live capture and its stored profile.
@@ -60,6 +68,31 @@ fn cut(ledger: &Ledger) -> impl Iterator<Item = (&'static Reason, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger;
+    use crate::{Limits, Meta};
+
+    #[test]
+    fn rows_by_level_are_the_same_rows_in_another_order() {
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let reason = |key| ledger::Reason::new(key, "so it is");
+        profile.ledger.gap(Stage::Decode, reason("no-symbol"), 9);
+        profile.ledger.gap(Stage::Order, reason("never-declared"), 3);
+        profile.ledger.gap(Stage::Resolve, reason("no-row"), 2);
+        profile.ledger.dropped(Stage::Attribute, reason("never-declared"), 1);
+        let rows = losses_by_level(&profile);
+        let figures = |row: &LossRow| (row.stage.clone(), row.reason.clone(), row.count);
+        let found: Vec<_> = rows.iter().map(figures).collect();
+        let expect = [
+            ("attribute", "never-declared", 1),
+            ("order", "never-declared", 3),
+            ("resolve", "no-row", 2),
+            ("decode", "no-symbol", 9),
+        ]
+        .map(|(stage, reason, count): (&str, &str, u64)| (stage.to_owned(), reason.to_owned(), count));
+        assert_eq!(found, expect);
+        let unsorted = losses(&profile);
+        assert!(unsorted.len() == rows.len() && unsorted.iter().all(|row| rows.contains(row)));
+    }
 
     #[test]
     fn only_all_stacks_are_a_hundred_percent() {

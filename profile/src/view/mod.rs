@@ -8,6 +8,7 @@ pub mod conclusions;
 mod flame;
 pub mod fold;
 pub mod lanes;
+mod level;
 mod losses;
 mod mark;
 mod merged_tree;
@@ -19,7 +20,8 @@ mod stack_filter;
 mod table;
 mod viewer;
 
-pub use losses::{complete_percent, complete_share, losses, most_common_gap};
+pub use level::Level;
+pub use losses::{complete_percent, complete_share, losses, losses_by_level, most_common_gap};
 pub use mark::Mark;
 pub use merged_tree::{BoxLabel, LabelId, MergedTree};
 pub use stack_filter::{only, only_contexts};

@@ -14,9 +14,10 @@ pub(super) fn keep_in_range(model: &mut Model) {
     timeline::keep_in_range(model);
     events::keep_in_range(model);
     source::keep_in_range(model);
-    let lines = model.snapshot.as_deref().map_or(0, |snapshot| page::health::lines(snapshot).len());
-    model.health_scroll =
-        model.health_scroll.min(lines.saturating_sub(usize::from(model.areas().body.height)));
+    let (columns, rows) = (model.areas().body.width, model.areas().body.height);
+    let lines = |snapshot| page::health::lines(snapshot, usize::from(columns)).len();
+    let lines = model.snapshot.as_deref().map_or(0, lines);
+    model.health_scroll = model.health_scroll.min(lines.saturating_sub(usize::from(rows)));
     let lines = page::help::lines().len();
     let height = usize::from(page::help::area(model.screen).height);
     let metrics = model.metrics().len();

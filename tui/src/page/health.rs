@@ -4,9 +4,15 @@
 //! trusted otherwise. Does not: judge how much is too much, or draw.
 
 use deepctx_profile::units::Bytes;
+use deepctx_profile::view::Level;
 use deepctx_profile::view::snapshot::{LossRow, Overhead, Snapshot, StageRow};
 
 use crate::text;
+
+/// Columns before an advice, from the left of texts: it begins below the stage.
+const INDENT: usize = 12;
+/// Maximum lines of an advice; with 80 columns, none needs more.
+const ADVICE_LINES: usize = 4;
 
 /// Emphasis of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +33,8 @@ pub(crate) enum HealthLine<'a> {
     Row(&'a LossRow),
 }
 
-/// Every line of the page.
-pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
+/// Every line of the page, at this width.
+pub(crate) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<HealthLine<'_>> {
     let header = &snapshot.header;
     let all = header.samples.saturating_add(header.lost);
     let kept = format!(
@@ -67,15 +73,7 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
         out.extend([HealthLine::Blank, HealthLine::Title(title)]);
         out.extend(device.lines.iter().map(|line| HealthLine::Text(line.clone(), Tone::Plain)));
     }
-    let parts = [("Lost", true, "nothing was lost"), ("Incomplete stacks", false, "no gaps")];
-    for (title, lost, none) in parts {
-        out.extend([HealthLine::Blank, HealthLine::Title(title.to_owned())]);
-        let before = out.len();
-        out.extend(snapshot.losses.iter().filter(|row| row.lost == lost).map(HealthLine::Row));
-        if out.len() == before {
-            out.push(HealthLine::Text(none.to_owned(), Tone::Quiet));
-        }
-    }
+    out.extend(Level::ALL.into_iter().flat_map(|level| of_level(level, &snapshot.losses, columns)));
     if !snapshot.stages.is_empty() {
         out.extend([
             HealthLine::Blank,
@@ -85,6 +83,38 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
         out.extend(snapshot.stages.iter().map(HealthLine::Stage));
     }
     out
+}
+
+/// The losses and gaps of a level, each with its advice. A level without any says so, if one may look for them.
+fn of_level(level: Level, losses: &[LossRow], columns: usize) -> Vec<HealthLine<'_>> {
+    let rows: Vec<&LossRow> = losses.iter().filter(|row| row.level() == level).collect();
+    let none = match level {
+        Level::Act => "nothing was lost",
+        Level::WorthKnowing => "no gaps",
+        Level::Fine if rows.is_empty() => return Vec::new(),
+        Level::Fine => "",
+    };
+    let mut out = vec![HealthLine::Blank, HealthLine::Title(level.title().to_owned())];
+    if rows.is_empty() {
+        out.push(HealthLine::Text(none.to_owned(), Tone::Quiet));
+    }
+    for row in rows {
+        out.push(HealthLine::Row(row));
+        out.extend(advice(row, columns));
+    }
+    out
+}
+
+/// What helps, below a row and behind its number.
+fn advice(row: &LossRow, columns: usize) -> impl Iterator<Item = HealthLine<'_>> {
+    let indent = INDENT.min(columns / 5);
+    // Lines of text begin in the third column; the arrow takes two.
+    let room = columns.saturating_sub(indent + 4);
+    let lines = text::wrap(row.advice().unwrap_or_default(), room, ADVICE_LINES);
+    let arrows = std::iter::once("→").chain(std::iter::repeat(" "));
+    arrows.zip(lines).map(move |(arrow, line)| {
+        HealthLine::Text(format!("{:indent$}{arrow} {line}", ""), Tone::Plain)
+    })
 }
 
 #[cfg(test)]
@@ -100,7 +130,7 @@ mod tests {
         let overhead = Some(Overhead { cpu_share: 0.01, memory: Bytes(18 << 20) });
         let snapshot =
             Snapshot { header: Header { overhead, memory, ..Header::default() }, ..Snapshot::default() };
-        let texts: Vec<String> = lines(&snapshot)
+        let texts: Vec<String> = lines(&snapshot, 80)
             .into_iter()
             .skip_while(|line| !matches!(line, HealthLine::Title(title) if title == "Profiler overhead"))
             .map_while(|line| match line {
@@ -115,5 +145,66 @@ mod tests {
             "   100 KiB  names",
         ];
         assert_eq!(texts, expect);
+    }
+
+    fn loss(stage: &str, reason: &str, lost: bool) -> LossRow {
+        let [stage, reason, sentence] = [stage, reason, "so it is"].map(str::to_owned);
+        LossRow { stage, reason, sentence, count: 7, lost }
+    }
+
+    /// The lines from the first level on.
+    fn levels(losses: Vec<LossRow>, columns: usize) -> Vec<String> {
+        let snapshot = Snapshot { losses, ..Snapshot::default() };
+        let lines = lines(&snapshot, columns).into_iter();
+        let texts = lines.map(|line| match line {
+            HealthLine::Title(text) | HealthLine::Text(text, _) => text,
+            HealthLine::Row(row) => format!("{} {}", row.stage, row.reason),
+            HealthLine::Blank | HealthLine::Stages | HealthLine::Stage(_) => String::new(),
+        });
+        texts.skip_while(|text| !text.starts_with("Act")).filter(|text| !text.is_empty()).collect()
+    }
+
+    #[test]
+    fn rows_stand_below_their_level_with_advice() {
+        let losses = vec![
+            loss("kernel", "ring-full", true),
+            loss("resolve", "no-symbol", false),
+            loss("resolve", "no-row", false),
+            loss("resolve", "of-another-version", false),
+            loss("attribute", "of-another-version", true),
+        ];
+        let expect = [
+            "Act: lost records",
+            "kernel ring-full",
+            "            → a lower `--freq`: the reader did not get the CPU for long enough",
+            "attribute of-another-version",
+            "Worth knowing: incomplete records",
+            "resolve no-row",
+            "            → hand-written assembler without CFI, or code made at run time",
+            "resolve of-another-version",
+            "Fine: at most names are missing",
+            "resolve no-symbol",
+        ];
+        assert_eq!(levels(losses, 80), expect);
+        let [act, worth_knowing] = [Level::Act, Level::WorthKnowing].map(Level::title);
+        assert_eq!(levels(Vec::new(), 80), [act, "nothing was lost", worth_knowing, "no gaps"]);
+    }
+
+    #[test]
+    fn advice_is_wrapped_at_the_width_of_the_screen() {
+        let found = levels(vec![loss("kernel", "ring-full", true)], 40);
+        let expect = [
+            "        → a lower `--freq`: the reader",
+            "          did not get the CPU for long",
+            "          enough",
+        ];
+        assert_eq!(found[2..5], expect);
+        for columns in 0..200 {
+            let found = levels(vec![loss("resolve", "code-too-new", false)], columns);
+            let mut advice = found.iter().filter(|line| line.starts_with(' '));
+            assert!(advice.all(|line| text::width(line) + 2 <= columns), "{columns}: {found:?}");
+        }
+        let whole = levels(vec![loss("resolve", "code-too-new", false)], 80);
+        assert!(whole.iter().any(|line| line.ends_with("without room")), "{whole:?}");
     }
 }

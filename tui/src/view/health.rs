@@ -18,7 +18,7 @@ use crate::theme::Theme;
 const STAGE: usize = 13;
 
 pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let lines = lines(snapshot);
+    let lines = lines(snapshot, usize::from(area.width));
     let widest = |of: fn(&LossRow) -> &str, most: usize| {
         snapshot.losses.iter().map(|row| text::width(&text::cut(of(row), most))).max().unwrap_or(0)
     };

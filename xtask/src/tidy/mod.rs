@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// List each place that is counted: long functions, words, names and files of the old vocabulary.
     #[arg(long, requires = "figures")]
     list: bool,
-    /// Write what is made from the sources anew: the tables of reasons in docs.
+    /// Write what is made from the sources anew: the tables of reasons in docs, and the one in the profile crate.
     #[arg(long, conflicts_with = "figures")]
     write: bool,
     /// Count in this checkout instead of the one that this program was built in.

@@ -1,8 +1,8 @@
 //! Rules on reasons: each is declared once, in one form, and listed in `docs/loss.md`.
 //!
-//! Owns: the rules, the tables of that page, and those of pages that list their own reasons. Because: a user looks up
-//! the key from a report, and must find one sentence in a page that is always current. Does not: read declarations; see
-//! [`super::declarations`].
+//! Owns: the rules, the tables of that page, those of pages that list their own reasons, and the table that reports
+//! look advice up in. Because: a user looks up the key from a report, and must find one sentence in a page that is
+//! always current. Does not: read declarations; see [`super::declarations`].
 
 use super::declarations::{self, Declaration};
 use super::syntax;
@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// The page with the tables.
 const PAGE: &str = "docs/loss.md";
+/// Key, class and advice of all reasons, for readers of profiles: these have only keys and sentences.
+const DECLARED: &str = "profile/src/view/reasons.tsv";
 /// Start of a page's table of the reasons that name it.
 const TABLE_OF_PAGE: &str = "<!-- reasons of this page -->\n";
 /// End of a table.
@@ -48,18 +50,21 @@ pub(super) fn check(root: &Path, crates: &[Crate], write: bool, broken: &mut Vec
     for file in NAMES.iter().filter(|file| !needed.contains(**file)) {
         broken.push(format!("xtask/src/tidy/reasons.rs: the exception for {file} is not needed any more"));
     }
-    for name in &pages {
-        let page = format!("docs/{name}");
-        let path = root.join(&page);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {page}"))?;
-        let fresh =
-            if page == PAGE { with_tables(&text, &found) } else { with_own_table(name, &text, &found) };
+    let docs = pages.iter().map(|name| format!("docs/{name}"));
+    for name in docs.chain([DECLARED.to_owned()]) {
+        let path = root.join(&name);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        let fresh = match name.as_str() {
+            DECLARED => Ok(tab_separated(&found)),
+            PAGE => with_tables(&text, &found),
+            page => with_own_table(page.trim_start_matches("docs/"), &text, &found),
+        };
         match fresh {
-            Err(what) => broken.push(format!("{page}: {what}")),
+            Err(what) => broken.push(format!("{name}: {what}")),
             Ok(fresh) if fresh == text => {}
             Ok(fresh) if write => std::fs::write(&path, fresh)?,
             Ok(_) => {
-                broken.push(format!("{page}: its tables of reasons are stale; cargo xtask tidy --write"))
+                broken.push(format!("{name}: its tables of reasons are stale; cargo xtask tidy --write"))
             }
         }
     }
@@ -217,6 +222,15 @@ fn table(class: &str, found: &[LocatedDeclaration]) -> String {
     table
 }
 
+/// A line for each reason: key, class and, if there is one, advice.
+fn tab_separated(found: &[LocatedDeclaration]) -> String {
+    let line = |one: &Declaration| {
+        let helps = one.helps.as_deref().map_or_else(String::new, |helps| format!("\t{helps}"));
+        format!("{}\t{}{helps}\n", one.key, one.class)
+    };
+    sorted(found, |_| true).into_iter().map(line).collect()
+}
+
 /// The selected declarations, sorted by key.
 fn sorted(found: &[LocatedDeclaration], is_in: impl Fn(&Declaration) -> bool) -> Vec<&Declaration> {
     let mut rows: Vec<_> = found.iter().map(|one| &one.declared).filter(|one| is_in(one)).collect();
@@ -290,6 +304,7 @@ mod tests {
         let stale = "one\n<!-- reasons: Gap -->\nold\n<!-- end -->\ntwo\n";
         assert_eq!(with_tables(stale, &found).as_ref(), Ok(&expect));
         assert_eq!(with_tables(&expect, &found).as_ref(), Ok(&expect));
+        assert_eq!(tab_separated(&found), "a\tGap\th\nb\tGap\n");
         assert!(with_tables("one\n", &found).unwrap_err().contains("the class Gap have no table"));
         let page = format!("one\n{TABLE_OF_PAGE}old\n<!-- end -->\ntwo\n");
         let expect = format!(

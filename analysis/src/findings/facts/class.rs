@@ -351,7 +351,8 @@ mod tests {
         for name in ["memcpy HtoD", "memcpy DtoH", "Memcpy HtoD (Host -> Device)"] {
             check(&format!("g {name}"), &[Class::UnknownHostCopy]);
         }
-        for name in ["memcpy HtoD pinned", "Memcpy HtoD (Managed -> Device)", "memcpy HtoH", "memcpy unified"] {
+        for name in ["memcpy HtoD pinned", "Memcpy HtoD (Managed -> Device)", "memcpy HtoH", "memcpy unified"]
+        {
             check(&format!("g {name}"), &[]);
         }
         for name in ["memcpy DtoD", "Memcpy PtoP (Device -> Device)"] {

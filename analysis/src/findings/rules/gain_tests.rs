@@ -121,7 +121,8 @@ fn device_defects() -> Vec<Defect> {
     let launches = "P py-7 / y /a/t.py:f:4 / n dispatch 300\nP py-7 / n other 300
         kernels: P py-7 / y /a/t.py:f:4 / g add 100x1\ngpu-time: P py-7 / y /a/t.py:f:4 / g add 10x10000000";
     let copies = "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpy / g Memcpy 100x10000000";
-    let pageable = "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpyAsync / g memcpy HtoD pageable 100x10000000";
+    let pageable =
+        "copy-time: P py-7 / y /a/t.py:f:4 / a cudaMemcpyAsync / g memcpy HtoD pageable 100x10000000";
     let sizes = "model-flops: P py-7 / o aten::mm / o aten::mm [32x64, 64x127] f16 100x1000\nkernels: P py-7 / n f 5x1";
     vec![
         // 81 of 2181 ms, in 10 s.

@@ -101,12 +101,8 @@ fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
 /// Whether a row has sums of its median run.
 fn has_sums(row: &ValueRow) -> bool {
     let of = &row.per_step;
-    let sums = [
-        of.gpu_ns_per_step,
-        of.kernels_per_step,
-        of.modelled_flops_per_step,
-        of.modelled_bytes_per_step,
-    ];
+    let sums =
+        [of.gpu_ns_per_step, of.kernels_per_step, of.modelled_flops_per_step, of.modelled_bytes_per_step];
     sums.iter().any(Option::is_some)
 }
 

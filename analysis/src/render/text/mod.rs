@@ -28,8 +28,8 @@ use std::io::{self, Write};
 use deepctx_profile::frame::short_labels;
 use deepctx_profile::profile::KeptWindow;
 use deepctx_profile::units::{Nanos, counted};
-use deepctx_profile::view::complete_percent;
 use deepctx_profile::view::fold::is_wrapper;
+use deepctx_profile::view::{Level, complete_percent};
 
 use crate::Report;
 use crate::tables::contexts::Context;
@@ -217,10 +217,19 @@ fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
     if let Some(percent) = losses.complete_percent {
         writeln!(out, "  {}% of stacks complete", complete_percent(percent / 100.0))?;
     }
-    for row in &losses.losses {
-        let what = if row.lost { "lost" } else { "gap" };
-        let (reason, sentence) = (clean(&row.reason), clean(&row.sentence));
-        writeln!(out, "  {:10} {reason:22} {:>9}  {what:4}  {sentence}", row.stage, row.count)?;
+    for level in Level::ALL {
+        let mut rows = losses.losses.iter().filter(|row| row.level == level).peekable();
+        if rows.peek().is_some() {
+            writeln!(out, "  {}", level.title())?;
+        }
+        for row in rows {
+            let what = if row.lost { "lost" } else { "gap" };
+            let (reason, sentence) = (clean(&row.reason), clean(&row.sentence));
+            writeln!(out, "    {:10} {reason:22} {:>9}  {what:4}  {sentence}", row.stage, row.count)?;
+            if let Some(advice) = row.advice {
+                writeln!(out, "{:15}→ {advice}", "")?;
+            }
+        }
     }
     match &losses.imbalance {
         Some(imbalance) => writeln!(out, "  THE LEDGER DOES NOT ADD UP: {imbalance}"),

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{
-    counted, counters, have_several_names, more, not_measured_in_words, operators, parallelism, pipeline, ranks,
-    share_of, without_middle, work,
+    counted, counters, have_several_names, more, not_measured_in_words, operators, parallelism, pipeline,
+    ranks, share_of, without_middle, work,
 };
 use crate::over_time::{
     Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,

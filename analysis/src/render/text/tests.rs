@@ -79,8 +79,12 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
             Losses and gaps
               1 of 4 records lost (25.00%)
               66.66% of stacks complete
-              decode     short-record                   1  lost  the record is too short
-              resolve    no-row                         1  gap   the unwind table has no row for this PC
+              Act: lost records
+                decode     short-record                   1  lost  the record is too short
+                           → only damaged or foreign captures show this
+              Worth knowing: incomplete records
+                resolve    no-row                         1  gap   the unwind table has no row for this PC
+                           → hand-written assembler without CFI, or code made at run time
         "#]],
     );
 }

@@ -19,7 +19,7 @@ use deepctx_profile::frame::{BACKWARD, FrameKind, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::view::{fold, losses};
+use deepctx_profile::view::{fold, losses_by_level};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -202,8 +202,9 @@ fn data(
     field(out, "facts", &facts(source))?;
     writeln!(out, ",\"received\":{},\"lost\":{},", profile.ledger.received(), profile.ledger.lost())?;
     out.write_all(b"\"losses\":")?;
-    list(out, losses(profile), |out, row| {
-        value(out, &json!([row.stage, clean(&row.reason), clean(&row.sentence), row.count, row.lost]))
+    list(out, losses_by_level(profile), |out, row| {
+        let (reason, sentence, level) = (clean(&row.reason), clean(&row.sentence), row.level().name());
+        value(out, &json!([row.stage, reason, sentence, row.count, row.lost, level, row.advice()]))
     })?;
     out.write_all(b",\n\"tabs\":")?;
     list(out, more.tabs, |out, tab| value(out, tab))?;

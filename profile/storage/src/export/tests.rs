@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::proto::{otlp as otlp_proto, perfetto as perfetto_proto, pprof as pprof_proto};
+use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::testing::{grow, profile, selections, stacks};
 
@@ -22,6 +23,13 @@ fn bytes(format: Format, source: &Source<'_>) -> Vec<u8> {
 
 fn json_of(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
+}
+
+/// The data of a page.
+fn page_data(page: &[u8]) -> Value {
+    let text = std::str::from_utf8(page).unwrap();
+    let start = text.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    json_of(&page[start..start + text[start..].find('<').unwrap()])
 }
 
 type Totals = BTreeMap<String, u128>;
@@ -47,10 +55,7 @@ fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
         }
         Format::Svg => unreachable!("a picture leaves out what is too narrow to be seen"),
         Format::Html => {
-            let text = std::str::from_utf8(bytes).unwrap();
-            let start = text.find("id=\"data\">").unwrap() + "id=\"data\">".len();
-            let data = &text[start..start + text[start..].find('<').unwrap()];
-            for metric in json_of(data.as_bytes())["metrics"].as_array().unwrap() {
+            for metric in page_data(bytes)["metrics"].as_array().unwrap() {
                 let own = metric["own"].as_array().unwrap();
                 let sum: u64 = own.iter().map(uint).sum();
                 assert_eq!(uint(&metric["total"]), sum);
@@ -367,6 +372,23 @@ fn html_page_merges_small_frames_of_large_profiles_keeping_totals() {
     let expect = u128::from(wide.tree.total(Metric::CpuTime).sum);
     assert_eq!(totals(Format::Html, &page, Metric::CpuTime)["cpu-time"], expect);
     assert!(page.len() < 3_000_000, "{} bytes", page.len());
+}
+
+#[test]
+fn losses_of_a_page_are_sorted_by_level_with_advice() {
+    let mut lossy = profile("P a-1 / n f 1");
+    lossy.ledger.gap(Stage::Decode, Reason::new("no-symbol", "no name"), 9);
+    lossy.ledger.gap(Stage::Resolve, Reason::new("of-another-version", "so it is"), 2);
+    lossy.ledger.dropped(Stage::Attribute, Reason::new("bad-length", "too long"), 1);
+    let selection = Selection::of(Metric::CpuTime);
+    let source = Source { profile: &lossy, selection, elapsed: Nanos(0), folds: true };
+    let advice = "only damaged or foreign captures show this";
+    let expect = serde_json::json!([
+        ["attribute", "bad-length", "too long", 1, true, "act", advice],
+        ["resolve", "of-another-version", "so it is", 2, false, "worth knowing", null],
+        ["decode", "no-symbol", "no name", 9, false, "fine", null],
+    ]);
+    assert_eq!(page_data(&bytes(Format::Html, &source))["losses"], expect);
 }
 
 #[test]

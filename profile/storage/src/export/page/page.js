@@ -336,12 +336,12 @@ function losses() {
   if (data.losses.length === 0) return;
   const out = make("table");
   const head = make("tr");
-  head.append(make("th", "Stage"), make("th", "Reason"), make("th", "Count", "number"), make("th", ""), make("th", "Meaning"));
+  head.append(make("th", "Level"), make("th", "Stage"), make("th", "Reason"), make("th", "Count", "number"), make("th", ""), make("th", "Meaning, and what helps"));
   out.append(head);
-  for (const [stage, reason, sentence, count, isLost] of data.losses) {
+  for (const [stage, reason, sentence, count, isLost, level, advice] of data.losses) {
     const line = make("tr");
-    line.append(make("td", stage), make("td", reason, "name"), make("td", count.toLocaleString("en"), "number"));
-    line.append(make("td", isLost ? "lost" : "gap"), make("td", sentence));
+    line.append(make("td", level, "label"), make("td", stage), make("td", reason, "name"), make("td", count.toLocaleString("en"), "number"));
+    line.append(make("td", isLost ? "lost" : "gap"), make("td", advice ? sentence + "\n→ " + advice : sentence));
     out.append(line);
   }
   view.append(out);
