@@ -8,6 +8,7 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::types::{Float64Type, Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch, RecordBatchIterator};
 use arrow_schema::ffi::FFI_ArrowSchema;
+use deepctx_profile::units::counted;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -57,7 +58,8 @@ impl Table {
     }
 
     fn __repr__(&self) -> String {
-        format!("<Table {}: {} rows, {} columns>", self.name, self.batch.num_rows(), self.batch.num_columns())
+        let (rows, columns) = (self.batch.num_rows() as u64, self.batch.num_columns() as u64);
+        format!("<Table {}: {}, {}>", self.name, counted(rows, "row"), counted(columns, "column"))
     }
 
     /// The first rows, for notebooks.

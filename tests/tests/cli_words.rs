@@ -417,7 +417,7 @@ fn a_timeline_is_of_traces_alone() {
     assert!(expect_code(0, &["timeline", text(&ranks)]).contains("not aligned: no collective in common"));
     let out = folder.path().join("all.json");
     let said = stderr(&run(&["export", text(&ranks), "--format", "chrome", "-o", text(&out)]));
-    assert!(said.contains("1 of 3 ranks have clocks that are not aligned with rank 0's"), "{said}");
+    assert!(said.contains("1 of 3 ranks has a clock that is not aligned with rank 0's"), "{said}");
     fs::write(ranks.join("c.json"), trace(1, 60)).unwrap();
     assert!(expect_code(2, &["timeline", text(&ranks)]).contains("both of rank 1"));
     let folded = folder.path().join("x.folded");

@@ -185,6 +185,40 @@ fn keys_open_tabs_and_zoom_without_losing_the_focus() {
     }
 }
 
+#[test]
+fn arrows_move_between_boxes_with_details_beside_them() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "
+        const press = (key) => {
+            document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+            return document.activeElement.title;
+        };
+        byId('tab-down').click();
+        const [first] = document.querySelectorAll('.box');
+        first.focus();
+        const found = { first: first.title, down: press('ArrowDown') };
+        found.name = byId('details').querySelector('h2').textContent;
+        found.up = press('ArrowUp');
+        found.left = press('ArrowLeft');
+        const [view, details] = ['view', 'details'].map((id) => byId(id).getBoundingClientRect());
+        found.beside = details.left >= view.right && details.width > 300;
+        found.below = details.top >= view.bottom;
+        byId('details').querySelector('li button').click();
+        found.zoomed = document.activeElement.className.includes('zoomed');
+        byId('tab-table').click();
+        found.hidden = !byId('details').checkVisibility();
+        return found;";
+    for (window, is_wide) in [(WINDOWS[0], false), (WINDOWS[2], true)] {
+        let said = browser::run(browser, &page(INPUTS[1], folder.path()), script, &window);
+        let title = |of: &str| said[of].as_str().unwrap().to_owned();
+        assert_eq!((title("up"), title("left")), (title("first"), title("first")), "{said}");
+        assert!(title("down") != title("first") && title("down").starts_with(&title("name")), "{said}");
+        assert_eq!((&said["beside"], &said["below"]), (&json!(is_wide), &json!(!is_wide)), "{said}");
+        assert_eq!((&said["zoomed"], &said["hidden"]), (&json!(true), &json!(true)), "{said}");
+    }
+}
+
 /// What a script sees of the page before and after printing.
 const PRINTED: &str = "
     dispatchEvent(new Event('beforeprint'));

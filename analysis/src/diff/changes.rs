@@ -3,10 +3,12 @@
 //! Owns: the rows, and their serialized form. Because: text and JSON must list the same changes. Does not: compare.
 
 use deepctx_profile::frame::{FrameKind, short_labels};
+use deepctx_profile::metric::Unit;
 use serde::{Serialize, Serializer};
 
 use super::growth::TotalChange;
 use super::options::OptionChange;
+use crate::amount::Amount;
 
 /// Below this share of matched values on both sides, a note says that the profiles have little in common.
 const MATCHED_LEAST: f64 = 0.1;
@@ -18,6 +20,9 @@ pub struct Changes {
     pub schema_version: u32,
     /// Name of the metric.
     pub metric: &'static str,
+    /// Unit of its values.
+    #[serde(skip)]
+    pub unit: Unit,
     /// The profile that was compared with.
     pub before: SideTotal,
     /// The profile that was compared.
@@ -96,6 +101,12 @@ impl Changes {
     /// Why these changes may not be changes of the program, in sentences.
     pub fn notes(&self) -> Vec<String> {
         self.little_in_common().into_iter().chain(self.options.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Both totals, where the old one is 0 and the growth therefore has no share.
+    pub(crate) fn totals_from_zero(&self) -> Option<[Amount; 2]> {
+        let totals = [self.before, self.after].map(|side| Amount::new(side.total, self.unit));
+        self.total.change.is_none().then_some(totals)
     }
 
     fn little_in_common(&self) -> Option<String> {

@@ -141,6 +141,7 @@ impl Comparison {
         Changes {
             schema_version: crate::SCHEMA_VERSION,
             metric: self.metric.name(),
+            unit: self.metric.unit(),
             before: side(0),
             after: side(1),
             total: self.total_change(),

@@ -220,6 +220,36 @@ fn profiles_with_little_in_common_are_noted() {
 }
 
 #[test]
+fn totals_are_shown_where_the_old_one_is_zero() {
+    let written = |rows: usize| {
+        let after = samples(&[("P app-1 / n a", 50), ("P app-1 / n b", 50)]);
+        let changes = compare(&samples(&[]), &after, &CPU).changes(rows);
+        let (mut text, mut markdown) = (Vec::new(), Vec::new());
+        write_comparison(&changes, &mut text).unwrap();
+        crate::render::markdown::write_comparison(&changes, &mut markdown).unwrap();
+        [text, markdown].map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    let [text, markdown] = written(1);
+    assert!(text.contains("\ntotal 0 ns before and 1.00 s after\n"), "{text}");
+    assert!(text.contains("\n1 more differs, "), "{text}");
+    assert!(markdown.contains("\nThe total was 0 ns before and 1.00 s after.\n"), "{markdown}");
+    assert!(written(0)[0].contains("\n2 more differ, "));
+}
+
+#[test]
+fn one_value_is_singular() {
+    let [one, two] = [1, 2].map(|n| samples(&[("P app-1 / n a", n)]));
+    let changes = compare(&one, &two, &CPU).changes(3);
+    let (mut text, mut markdown) = (Vec::new(), Vec::new());
+    write_comparison(&changes, &mut text).unwrap();
+    crate::render::markdown::write_comparison(&changes, &mut markdown).unwrap();
+    for written in [text, markdown] {
+        let written = String::from_utf8(written).unwrap();
+        assert!(written.contains(", 1 value before and 2 after\n"), "{written}");
+    }
+}
+
+#[test]
 fn options_that_change_what_is_shown_are_noted() {
     let with = |options: &[(&str, &str)]| {
         let mut profile = samples(&[("P app-1 / n a", 10)]);

@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 
 use deepctx_profile::frame::is_printable;
+use deepctx_profile::units::{counted, counted_as};
 
 use crate::diff::Changes;
 
@@ -14,8 +15,11 @@ use crate::diff::Changes;
 /// # Errors
 /// Those of `out`.
 pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
-    let (before, after) = (changes.before.values, changes.after.values);
-    writeln!(out, "### Share of {}, {before} values before and {after} after\n", changes.metric)?;
+    let (before, after) = (counted(changes.before.values, "value"), changes.after.values);
+    writeln!(out, "### Share of {}, {before} before and {after} after\n", changes.metric)?;
+    if let Some([before, after]) = changes.totals_from_zero() {
+        writeln!(out, "The total was {before} before and {after} after.\n")?;
+    }
     if let Some(change) = changes.total.change {
         let (change, bound) = (change * 100.0, changes.total.bound * 100.0);
         writeln!(out, "The total changed by {change:+.2} % (±{bound:.2} % by chance).\n")?;
@@ -39,7 +43,8 @@ pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()
     }
     let more = changes.functions.significant_left_out;
     if more > 0 {
-        writeln!(out, "\n{more} more functions changed by more than chance explains.")?;
+        let more = counted_as(more as u64, "more function", "more functions");
+        writeln!(out, "\n{more} changed by more than chance explains.")?;
     }
     out.flush()
 }

@@ -24,8 +24,9 @@ pub fn device_lines(process: &GpuProcess) -> Vec<String> {
     if process.launches_without_stack > 0 {
         let share = process.launches_without_stack as f64 * 100.0 / process.launches.max(1) as f64;
         let n = process.launches_without_stack;
+        let (launches, verb) = (counted_as(n, "launch", "launches"), if n == 1 { "has" } else { "have" });
         lines.push(format!(
-            "stacks are sampled: {n} launches ({share:.1}%) have none; counts and times are exact"
+            "stacks are sampled: {launches} ({share:.1}%) {verb} none; counts and times are exact"
         ));
     }
     match process.tier {
@@ -97,7 +98,7 @@ mod tests {
             },
             &[
                 "4 kernel launches, 1 graph launch",
-                "stacks are sampled: 1 launches (25.0%) have none; counts and times are exact",
+                "stacks are sampled: 1 launch (25.0%) has none; counts and times are exact",
                 "device time is not measured; devices were busy at most 5.00 ms between launches and waits",
             ],
         );

@@ -14,7 +14,7 @@ pub mod processes;
 pub use lines::device_lines;
 use serde::{Deserialize, Serialize};
 
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 
 /// Most devices of a process: no machine has more.
 pub const DEVICES_MAX: usize = 128;
@@ -103,7 +103,7 @@ impl Device {
             part(format!("sm_{arch}"));
         }
         if self.multiprocessors > 0 {
-            part(format!("{} multiprocessors", self.multiprocessors));
+            part(counted(self.multiprocessors.into(), "multiprocessor"));
         }
         if self.memory_bytes > 0 {
             part(Bytes(self.memory_bytes).to_string());
@@ -143,6 +143,7 @@ mod tests {
             "device 0: NVIDIA H200, sm_90, 132 multiprocessors, 140 GiB, GPU-1234abcd-0001-0002-0003-000000000004"
         );
         assert_eq!(h200().arch(), Some(90));
+        assert_eq!(Device { multiprocessors: 1, ..Device::default() }.line(), "device 0: 1 multiprocessor");
     }
 
     #[test]

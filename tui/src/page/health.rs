@@ -112,9 +112,9 @@ fn advice(row: &LossRow, columns: usize) -> impl Iterator<Item = HealthLine<'_>>
     let room = columns.saturating_sub(indent + 4);
     let lines = text::wrap(row.advice().unwrap_or_default(), room, ADVICE_LINES);
     let arrows = std::iter::once("→").chain(std::iter::repeat(" "));
-    arrows.zip(lines).map(move |(arrow, line)| {
-        HealthLine::Text(format!("{:indent$}{arrow} {line}", ""), Tone::Plain)
-    })
+    arrows
+        .zip(lines)
+        .map(move |(arrow, line)| HealthLine::Text(format!("{:indent$}{arrow} {line}", ""), Tone::Plain))
 }
 
 #[cfg(test)]

@@ -177,11 +177,14 @@ fn findings(found: &Conclusions, height: u16) -> Vec<String> {
     let room = usize::from(height / FINDINGS).saturating_sub(1);
     let shown = found.findings.iter().take(room).map(|finding| format!("   {}", finding.title));
     let findings = match found.findings.len() {
-        0 => "no finding in this part".to_owned(),
-        1 => "1 finding in this part".to_owned(),
-        many => format!("{many} findings in this part"),
+        0 => "no finding".to_owned(),
+        some => text::counted(some as u64, "finding"),
     };
-    let head = format!(" {findings}: {checked} rules run on its events, {unchecked} need more than these");
+    let rules = text::counted(checked as u64, "rule");
+    let (run, need) =
+        (if checked == 1 { "runs" } else { "run" }, if unchecked == 1 { "needs" } else { "need" });
+    let head =
+        format!(" {findings} in this part: {rules} {run} on its events, {unchecked} {need} more than these");
     std::iter::once(head).chain(shown).collect()
 }
 
@@ -260,7 +263,17 @@ fn describe(facts: &EventFacts, lane: &EventLane, is_there: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::view::conclusions::FindingRow;
+
     use super::*;
+
+    #[test]
+    fn one_finding_and_one_rule_are_singular() {
+        let rules = RuleCoverage { checked: 1, unchecked: 1, most_helpful: None };
+        let found = Conclusions { findings: vec![FindingRow::default()], rules, ..Conclusions::default() };
+        let expect = " 1 finding in this part: 1 rule runs on its events, 1 needs more than these";
+        assert_eq!(findings(&found, 40)[0], expect);
+    }
 
     #[test]
     fn moments_are_as_exact_as_their_distance() {

@@ -352,9 +352,10 @@ impl Processes {
         }
         self.held_back.retain(|_, (since, _)| now_ns < *since + HELD_BACK_NS);
         self.held_back.insert(user, (now_ns, room));
+        let processes = if pids.len() == 1 { "process" } else { "processes" };
         let text = format!(
-            "user {user} has most of the kernel's {room}, and others need some: stacks of {} processes of theirs stay \
-             incomplete for a while",
+            "user {user} has most of the kernel's {room}, and others need some: stacks of {} {processes} of theirs \
+             stay incomplete for a while",
             pids.len()
         );
         self.notices.add(NoticeKey { room, user: Some(user) }, text);

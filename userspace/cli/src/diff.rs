@@ -2,9 +2,10 @@
 //!
 //! Owns: choosing the output form. Does not: compare or draw; `analysis` does.
 
-use deepctx_analysis::diff::{self, Comparison, GrowthLimit};
+use deepctx_analysis::diff::{self, Comparison, GrowthLimit, Regression};
 use deepctx_analysis::over_time::EventDifference;
 use deepctx_analysis::render;
+use deepctx_profile::units::counted_as;
 use deepctx_storage::export::svg;
 
 use super::failure::{Completion, Failure, open_failure};
@@ -78,12 +79,22 @@ fn require_text_or_json(arguments: &DiffArgs, what: &str) -> Result<(), Failure>
 fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Completion {
     let mut done = Completion::Fully;
     for limit in limits {
-        for grown in comparison.beyond(*limit).iter().take(GROWN_MAX) {
-            super::note(format_args!("{grown}, and {limit} is allowed"));
+        for sentence in grown_in_words(&comparison.beyond(*limit), *limit) {
+            super::note(sentence);
             done = Completion::WithGrowth;
         }
     }
     done
+}
+
+/// What grew beyond a limit: some of it by name, and the number of the others.
+fn grown_in_words(grown: &[Regression], limit: GrowthLimit) -> Vec<String> {
+    let named = grown.iter().take(GROWN_MAX).map(|grown| format!("{grown}, and {limit} is allowed"));
+    let more = grown.len().saturating_sub(GROWN_MAX) as u64;
+    let more = (more > 0).then(|| {
+        format!("{} grew by more than {limit}", counted_as(more, "more function", "more functions"))
+    });
+    named.chain(more).collect()
 }
 
 /// Compares traces event by event.
@@ -103,4 +114,22 @@ fn events(arguments: &DiffArgs) -> Result<Completion, Failure> {
         }
     })?;
     Ok(Completion::Fully)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_are_not_named_are_counted() {
+        let grown = |n: usize| Regression { function: Some(format!("f{n}")), change: 0.1, bound: 0.01 };
+        let said = |functions: usize| {
+            let grown: Vec<_> = (0..functions).map(grown).collect();
+            grown_in_words(&grown, GrowthLimit::Function(0.05))
+        };
+        assert_eq!(said(1), ["the share of f0 grew by 10.00% ±1.00%, and +5% is allowed"]);
+        assert_eq!(said(GROWN_MAX).len(), GROWN_MAX);
+        assert_eq!(said(GROWN_MAX + 1)[GROWN_MAX..], ["1 more function grew by more than +5%"]);
+        assert_eq!(said(GROWN_MAX + 3)[GROWN_MAX..], ["3 more functions grew by more than +5%"]);
+    }
 }

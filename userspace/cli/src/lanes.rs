@@ -45,10 +45,11 @@ pub(crate) fn unaligned(job: &Job, clocks: &JobClocks) -> Option<String> {
     let named: Vec<String> = ranks.iter().take(NAMED_MAX).map(u32::to_string).collect();
     let more = if ranks.len() > NAMED_MAX { ", …" } else { "" };
     let named = named.join(", ");
+    let have = if ranks.len() == 1 { "has a clock that is" } else { "have clocks that are" };
     (!ranks.is_empty()).then(|| {
         format!(
-            "{} of {} ranks have clocks that are not aligned with rank {first}'s, as no chain of collectives leads \
-             there: {named}{more}",
+            "{} of {} ranks {have} not aligned with rank {first}'s, as no chain of collectives leads there: \
+             {named}{more}",
             ranks.len(),
             job.ranks().len()
         )

@@ -18,6 +18,7 @@ use deepctx_analysis::model::StepTimes;
 use deepctx_capture::ProbeHold;
 use deepctx_pipeline::EndedStep;
 use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::counted;
 
 /// A set of probes; each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,8 +207,8 @@ impl LevelSwitch {
         windows.retain(|window| counts.get(&window.round) == Some(&seen));
         if seen < 2 || windows.is_empty() {
             return Err(format!(
-                "no round of windows of {} steps was complete: run the command for longer, or with a smaller --window",
-                self.plan.window
+                "no round of windows of {} was complete: run the command for longer, or with a smaller --window",
+                counted(self.plan.window as u64, "step")
             ));
         }
         Ok(windows)

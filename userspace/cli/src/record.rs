@@ -355,8 +355,8 @@ fn main_gap(complete: Option<f64>, ledger: &Ledger) -> Option<String> {
 fn lost_in_words(lost: u64, received: u64) -> String {
     match lost as f64 * 100.0 / received.max(1) as f64 {
         _ if lost == 0 => "no record lost".to_owned(),
-        percent if percent < 0.005 => format!("less than 0.01 % of {} records lost", Count(received)),
-        percent => format!("{percent:.2} % of {} records lost", Count(received)),
+        percent if percent < 0.005 => format!("less than 0.01 % of {} lost", counted(received, "record")),
+        percent => format!("{percent:.2} % of {} lost", counted(received, "record")),
     }
 }
 
@@ -421,6 +421,7 @@ mod tests {
             (55, 738_404, "0.01 % of 738404 records lost"),
             (1, 738_404, "less than 0.01 % of 738404 records lost"),
             (5, 10, "50.00 % of 10 records lost"),
+            (1, 1, "100.00 % of 1 record lost"),
         ] {
             assert_eq!(lost_in_words(lost, received), expect);
         }

@@ -17,7 +17,7 @@ use deepctx_capture::supervisor::{Heartbeat, Supervisor};
 use deepctx_profile::ledger::Ledger;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Profile, RecentPart};
-use deepctx_profile::units::{Count, Nanos, Time, clock};
+use deepctx_profile::units::{Nanos, Time, clock, counted};
 
 use crate::ending::{END_LONGEST, EndingThread, LOOK_EVERY, has_ended};
 use crate::hang::{Hang, HangWatch};
@@ -357,7 +357,7 @@ fn notice(place: &str, window: &Window) -> String {
         (false, _) => "; recording goes on",
     };
     let part = if profile.meta.kept.is_some() { "last" } else { "whole" };
-    format!("{place}: the {part} {length} with {} samples, {why}{then}", Count(samples))
+    format!("{place}: the {part} {length} with {}, {why}{then}", counted(samples, "sample"))
 }
 
 #[cfg(test)]
@@ -422,13 +422,14 @@ mod tests {
 
     #[test]
     fn a_request_that_is_served_last_says_so() {
-        let (mut profile, _) = profile();
+        let (mut profile, node) = profile();
         let requests = FlightRequests::default();
         let (recorder, written) = recorder(&mut profile, &requests, false);
         requests.request(Trigger::Finding);
+        profile.tree.add(node, Metric::Samples, 1);
         let end = recorder.finish(&mut profile, Duration::from_secs(12)).wait();
-        assert_eq!(*lock(&written), [(0, "finding".to_owned())]);
-        let said = "run.dctx: the last 12.0 s with 0 samples, written because of a finding, at the end of the recording";
+        assert_eq!(*lock(&written), [(1, "finding".to_owned())]);
+        let said = "run.dctx: the last 12.0 s with 1 sample, written because of a finding, at the end of the recording";
         assert_eq!(end.notices, [said]);
     }
 

@@ -17,7 +17,7 @@ use deepctx_capture::supervisor::{STALL_MIN, Supervisor, standstill_for_tests};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
 use deepctx_profile::profile::Executable;
-use deepctx_profile::units::{Bytes, Time};
+use deepctx_profile::units::{Bytes, Time, counted};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::memory;
 
@@ -330,10 +330,8 @@ impl Worker {
             self.status.write_error = Some(format!("the trace: {error}"));
         }
         if account.lost() > 0 {
-            let (lost, received) = (account.lost(), account.received);
-            self.notice(format!(
-                "the trace lacks {lost} of {received} events; the rows `gap` in it say where and when"
-            ));
+            let (lost, all) = (account.lost(), counted(account.received, "event"));
+            self.notice(format!("the trace lacks {lost} of {all}; the rows `gap` in it say where and when"));
         }
         self.status.traced = Some(account);
         self.publish();

@@ -93,6 +93,8 @@ fn too_many_loader_workers_are_found() {
     };
     check("loader-workers", &on_machine(&workers(5)), "5 workers load data on 2 CPUs");
     check("loader-workers", &on_machine(&workers(4)), "healthy");
+    let one_cpu = format!("system:cpu-busy-time: m machine / m cpu 0 20x500000000\n{}", workers(3));
+    check("loader-workers", &one_cpu, "3 workers load data on 1 CPU");
     check("loader-workers", &workers(5), "record with --system-metrics 500ms");
 }
 

@@ -8,7 +8,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::{NodeId, Tree};
 
 use super::pressure::{cpus, no_system_metrics};
-use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, no_host_time};
 use crate::findings::finding::{Figure, Gain, Location};
 use crate::findings::rule::Parameter;
 
@@ -36,7 +36,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::Healthy { datapoints: workers.max(1) };
     }
     let draft = Draft {
-        title: format!("{workers} workers load data on {cpus} CPUs"),
+        title: format!("{workers} workers load data on {}", counted(cpus, "CPU")),
         metric: host.name(),
         share_percent: 0.0,
         gain: Gain::Unknown { because: "how much the workers hinder each other is not known".into() },

@@ -281,7 +281,8 @@ fn too_few(share: &Share) -> Option<Outcome> {
     let count = share.whole.count;
     let is_measured = share.exact[0].value > share.whole.value;
     (share.sampled && count < SAMPLES_MIN && !is_measured).then(|| {
-        let sentence = format!("only {count} samples were taken; {SAMPLES_MIN} are needed");
+        let taken = if count == 1 { "sample was taken" } else { "samples were taken" };
+        let sentence = format!("only {count} {taken}; {SAMPLES_MIN} are needed");
         Outcome::missing_because(reason::TOO_FEW_SAMPLES, sentence)
     })
 }

@@ -10,8 +10,9 @@ use super::cells::{first, numbers, share, time, without};
 use super::{percent, work};
 use crate::over_time::{Measurement, OverTime};
 use crate::render::text::{
-    bound_in_words, clock_in_words, communicators_in_words, have_several_names, kinds_in_words,
-    not_measured_in_words, operations_in_words, sequence_in_words, within_clocks_in_words,
+    bound_in_words, by_no_operator, clock_in_words, communicators_in_words, guessed_links_in_words,
+    have_several_names, kinds_in_words, not_measured_in_words, operations_in_words, sequence_in_words,
+    within_clocks_in_words,
 };
 
 /// Every table with rows.
@@ -74,11 +75,9 @@ fn critical_paths(tables: &OverTime) -> Tab {
             vec![path.rank.to_string(), share(time_ns, path.window_ns), time(time_ns), count, what.to_owned()]
         };
         let parts = path.parts.iter().map(move |part| row(part.time_ns, None, bound_in_words(part.bound)));
-        let links = path.sure_links + path.inferred_links;
         let note =
             |what: String| vec![path.rank.to_string(), String::new(), String::new(), String::new(), what];
-        let guessed = (path.inferred_links > 0)
-            .then(|| note(format!("{} of {links} links are guessed", path.inferred_links)));
+        let guessed = guessed_links_in_words(path).map(note);
         let within_clocks = within_clocks_in_words(path).map(note);
         let work = path.work.iter().map(move |of| row(of.time_ns, Some(of.count), &of.name));
         parts.chain(guessed).chain(within_clocks).chain(work).collect::<Vec<_>>()
@@ -163,7 +162,7 @@ fn operators(tables: &OverTime) -> Tab {
             ]
         });
         let outside = (of.outside.count > 0).then(|| {
-            let what = format!("by no operator: {} operations of the device", of.outside.count);
+            let what = by_no_operator(of.outside.count);
             let times = [time(of.outside.device_ns), share(of.outside.device_ns, whole)];
             let empty = [const { String::new() }; 3];
             [of.rank.to_string()].into_iter().chain(times).chain(empty).chain([what, String::new()]).collect()

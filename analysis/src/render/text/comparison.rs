@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::DEPTH;
+use super::{DEPTH, counted};
 use crate::diff::{ChangeTable, Changes};
 
 /// Writes the functions and contexts with the largest changes.
@@ -12,8 +12,11 @@ use crate::diff::{ChangeTable, Changes};
 /// # Errors
 /// Those of `out`.
 pub fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
-    let (before, after) = (changes.before.values, changes.after.values);
-    writeln!(out, "share of {} by own value, {before} values before and {after} after", changes.metric)?;
+    let (before, after) = (counted(changes.before.values, "value"), changes.after.values);
+    writeln!(out, "share of {} by own value, {before} before and {after} after", changes.metric)?;
+    if let Some([before, after]) = changes.totals_from_zero() {
+        writeln!(out, "total {before} before and {after} after")?;
+    }
     if let Some(change) = changes.total.change {
         let (change, bound) = (change * 100.0, changes.total.bound * 100.0);
         writeln!(
@@ -53,9 +56,10 @@ fn rows(table: &ChangeTable, short: &[Vec<String>], out: &mut dyn Write) -> io::
     match (table.left_out, table.significant_left_out) {
         (0, _) => Ok(()),
         (more, significant) => {
+            let differ = if more == 1 { "differs" } else { "differ" };
             writeln!(
                 out,
-                "{more} more differ, {significant} of them by more than chance (--limit shows more)"
+                "{more} more {differ}, {significant} of them by more than chance (--limit shows more)"
             )
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
             let (device, percent) =
                 (Nanos(of.outside.device_ns).to_string(), share_of(of.outside.device_ns, whole));
             let count = of.outside.count;
-            writeln!(out, "  {device:>8} {percent}  by no operator: {count} operations of the device")?;
+            writeln!(out, "  {device:>8} {percent}  {}", by_no_operator(count))?;
         }
         match of.basis {
             OperatorBasis::Intervals => {}
@@ -105,6 +105,11 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
         }
     }
     Ok(())
+}
+
+/// Names the work of a device that no operator launched.
+pub(in crate::render) fn by_no_operator(operations: u64) -> String {
+    format!("by no operator: {} of the device", super::counted(operations, "operation"))
 }
 
 /// The first parts of a sequence, with names of at most the given number of columns.

@@ -204,7 +204,8 @@ fn what_if(found: &[WhatIf], rows: usize, out: &mut dyn Write) -> io::Result<()>
         }
         if row.guessed_handoffs > 0 && row.modelled_ns.is_some() {
             let handoffs = counted(row.guessed_handoffs, "handoff");
-            writeln!(out, "           {handoffs} between threads are guessed")?;
+            let verb = if row.guessed_handoffs == 1 { "is" } else { "are" };
+            writeln!(out, "           {handoffs} between threads {verb} guessed")?;
         }
     }
     more(found.len(), rows, "row", out)
@@ -233,9 +234,8 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
             parts.join(", ")
         )?;
         // With many ranks, JSON has it for each.
-        if path.inferred_links > 0 && paths.len() == 1 {
-            let links = path.inferred_links + path.sure_links;
-            writeln!(out, "                     {} of {links} links are guessed", path.inferred_links)?;
+        if let Some(said) = guessed_links_in_words(path).filter(|_| paths.len() == 1) {
+            writeln!(out, "                     {said}")?;
         }
         if let Some(said) = within_clocks_in_words(path).filter(|_| paths.len() == 1) {
             writeln!(out, "                     {said}")?;
@@ -252,12 +252,21 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
     more(paths.len(), rows, "rank", out)
 }
 
+/// Number of guessed links of a path; `None` if there are none.
+pub(in crate::render) fn guessed_links_in_words(path: &CriticalPath) -> Option<String> {
+    let (guessed, all) = (path.inferred_links, path.inferred_links + path.sure_links);
+    let verb = if guessed == 1 { "is" } else { "are" };
+    (guessed > 0).then(|| format!("{guessed} of {} {verb} guessed", counted(all, "link")))
+}
+
 /// Number of transitions of a path within the clock error; `None` if there are none, or the error is unknown.
 pub(in crate::render) fn within_clocks_in_words(path: &CriticalPath) -> Option<String> {
     let within = path.within_clocks.filter(|within| *within > 0)?;
-    let all = path.between_clocks;
-    let transitions = "transitions between threads and devices";
-    Some(format!("{within} of {all} {transitions} are not longer than the error of the clocks"))
+    let all = counted(path.between_clocks, "transition");
+    let verb = if within == 1 { "is" } else { "are" };
+    Some(format!(
+        "{within} of {all} between threads and devices {verb} not longer than the error of the clocks"
+    ))
 }
 
 /// Limit of a part of a critical path.
@@ -427,6 +436,20 @@ mod tests {
         let shown = String::from_utf8(out).unwrap();
         assert!(shown.contains("no trace of 18 ranks: 0, 3,") && shown.contains(", 17, …\n"), "{shown}");
         assert!(shown.contains("… 1 communicator more\n"), "{shown}");
+    }
+
+    #[test]
+    fn one_guessed_link_is_singular() {
+        let trace = text::parse("kernel 0/7 0..10 a\nkernel 0/7 10..20 b").unwrap();
+        let tables =
+            OverTime::compute(&Job::new(vec![("a.json".to_owned(), trace)]).unwrap(), Steps::default());
+        let said = |inferred_links: u64, sure_links: u64| {
+            let path = tables.critical_paths[0].clone();
+            guessed_links_in_words(&CriticalPath { inferred_links, sure_links, ..path })
+        };
+        assert_eq!(said(0, 3), None);
+        assert_eq!(said(1, 0).unwrap(), "1 of 1 link is guessed");
+        assert_eq!(said(2, 1).unwrap(), "2 of 3 links are guessed");
     }
 
     #[test]

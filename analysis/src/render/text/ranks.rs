@@ -57,8 +57,9 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
         };
         writeln!(
             out,
-            "  step {step}: rank {}, {own} (median of {} ranks {median}), {because}",
-            found.slowest_rank, row.ranks
+            "  step {step}: rank {}, {own} (median of {} {median}), {because}",
+            found.slowest_rank,
+            counted(row.ranks as u64, "rank")
         )?;
     }
     more(steps.len(), rows, "step", out)

@@ -19,12 +19,14 @@ use deepctx_profile::frame::{BACKWARD, FrameKind, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::counted;
 use deepctx_profile::view::{fold, losses_by_level};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const FOLD_SCRIPT: &str = include_str!("page/fold.js");
+const BESIDE_SCRIPT: &str = include_str!("page/beside.js");
 const PRINT_SCRIPT: &str = include_str!("page/print.js");
 /// Scripts for the timeline of single events, in this order.
 const EVENT_SCRIPTS: [&str; 5] = [
@@ -144,7 +146,7 @@ pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write
         ("/*DATA*/", Piece::Data),
         ("/*EVENTS*/", Piece::Events),
         ("/*EVENT_SCRIPTS*/", Piece::Texts(if more.events.is_some() { &EVENT_SCRIPTS } else { &[] })),
-        ("/*SCRIPT*/", Piece::Texts(&[FOLD_SCRIPT, SCRIPT, PRINT_SCRIPT])),
+        ("/*SCRIPT*/", Piece::Texts(&[FOLD_SCRIPT, BESIDE_SCRIPT, SCRIPT, PRINT_SCRIPT])),
     ];
     let mut rest = PAGE;
     for (mark, piece) in pieces {
@@ -275,7 +277,7 @@ fn facts(source: &Source<'_>) -> Vec<String> {
     }
     let samples = source.profile.tree.total(Metric::Samples).sum;
     if samples > 0 {
-        facts.push(format!("{samples} samples"));
+        facts.push(counted(samples, "sample"));
     }
     facts.push(format!("{} view", source.selection.view.name()));
     facts
@@ -422,7 +424,7 @@ mod tests {
     #[test]
     fn scripts_pass_no_list_as_arguments() {
         // A browser bounds the number of arguments, and a node may have more children.
-        for script in [SCRIPT, FOLD_SCRIPT].into_iter().chain(EVENT_SCRIPTS) {
+        for script in [SCRIPT, FOLD_SCRIPT, BESIDE_SCRIPT].into_iter().chain(EVENT_SCRIPTS) {
             assert!(!script.contains("push(..."), "{script}");
         }
     }
@@ -435,6 +437,34 @@ mod tests {
         let (keys, _) = keys.split_once("};").unwrap();
         for key in ["ArrowLeft", "ArrowRight", "Home", "End"] {
             assert!(keys.contains(&format!(" {key}: ")), "no {key}");
+        }
+    }
+
+    #[test]
+    fn boxes_have_keys_and_details_beside_them() {
+        let (_, keys) = SCRIPT.split_once("const BOX_KEYS = [").unwrap();
+        let (keys, _) = keys.split_once("];").unwrap();
+        for key in ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"] {
+            assert!(keys.contains(&format!("\"{key}\"")), "no {key}");
+        }
+        // Without any text, the summary takes no column.
+        assert!(PAGE.contains("aria-label=\"Summary\"></aside>") && STYLE.contains("#beside:not(:empty)"));
+        for part in ["beside", "details"] {
+            let is_styled = STYLE.contains(&format!("#{part} h3"));
+            assert!(PAGE.contains(&format!("<aside id=\"{part}\"")) && is_styled, "{part}");
+            assert!(SCRIPT.contains(&format!("byId(\"{part}\")")), "nothing fills {part}");
+        }
+    }
+
+    #[test]
+    fn counts_on_the_page_have_a_singular() {
+        let (_, counted) = SCRIPT.split_once("const counted = ").unwrap();
+        assert!(counted.lines().next().unwrap().contains("number === 1 ? \"\" : \"s\""));
+        for script in [SCRIPT, PRINT_SCRIPT].into_iter().chain(EVENT_SCRIPTS) {
+            for noun in ["events", "rows", "lanes", "counters", "records", "functions", "names"] {
+                assert!(!script.contains(&format!(".toLocaleString(\"en\") + \" {noun}")), "{noun}");
+                assert!(!script.contains(&format!(".toLocaleString(\"en\") + \" more {noun}")), "{noun}");
+            }
         }
     }
 

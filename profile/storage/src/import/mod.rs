@@ -48,7 +48,7 @@ use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{EventLanes, Job, Links, Trace};
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::{Nanos, Time};
+use deepctx_profile::units::{Nanos, Time, counted};
 
 use contexts::Part;
 use packed::{DecompressedBytes, plain};
@@ -270,7 +270,8 @@ fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
 
 /// The profile of all ranks of a job, each below a separate frame.
 pub fn profile_of_job(job: &Job, name: &str) -> ImportedProfile {
-    let meta = Meta { target: format!("{name} ({} ranks)", job.ranks().len()), ..Meta::default() };
+    let ranks = counted(job.ranks().len() as u64, "rank");
+    let meta = Meta { target: format!("{name} ({ranks})"), ..Meta::default() };
     let mut profile = Profile::new(meta, LIMITS);
     let mut elapsed = Nanos(0);
     for of in job.ranks() {

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use deepctx_profile::units::counted;
+
 use super::columns::{Column, Kind, Table};
 
 /// Rows of one table.
@@ -211,8 +213,9 @@ impl Batch {
         for (column, cells) in self.columns.iter().zip(&self.cells) {
             let levels = if column.optional { cells.levels.len() } else { self.rows };
             if cells.values.len() != self.rows || levels != self.rows {
-                let (name, rows) = (column.name, self.rows);
-                return Err(format!("column `{name}` has {} values for {rows} rows", cells.values.len()));
+                let values = counted(cells.values.len() as u64, "value");
+                let rows = counted(self.rows as u64, "row");
+                return Err(format!("column `{}` has {values} for {rows}", column.name));
             }
         }
         Ok(())
@@ -310,7 +313,7 @@ mod tests {
         assert_eq!(checked([1u32.into(), 0u32.into(), 7u32.into()]), Ok(()));
         assert_eq!(
             checked([1u32.into(), Value::None, 7u32.into()]),
-            Err("column `parent` has 0 values for 1 rows".to_owned())
+            Err("column `parent` has 0 values for 1 row".to_owned())
         );
         assert!(checked([1u32.into(), 0u64.into(), 7u32.into()]).is_err());
     }

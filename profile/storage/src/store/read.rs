@@ -30,7 +30,7 @@ use deepctx_profile::ledger::{Ledger, Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Profile};
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::Nanos;
+use deepctx_profile::units::{Nanos, counted};
 
 /// Maximum activities read, the last ones: 80 MiB.
 const ACTIVITIES_MAX: usize = 1 << 20;
@@ -341,7 +341,8 @@ pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, 
     let unreadable = |error: io::Error| BadSegment::new(Damage::Unreadable(error.kind()), error.to_string());
     let bytes = container.read(&segment.file, SEGMENT_BYTES_MAX).map_err(unreadable)?;
     if bytes.len() as u64 != segment.bytes {
-        let because = format!("it has {} bytes instead of {}", bytes.len(), segment.bytes);
+        let length = counted(bytes.len() as u64, "byte");
+        let because = format!("it has {length} instead of {}", segment.bytes);
         return Err(BadSegment::new(Damage::Changed, because));
     }
     if crc32fast::hash(&bytes) != segment.crc32 {

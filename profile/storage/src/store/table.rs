@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use deepctx_profile::units::counted;
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{
@@ -178,7 +179,7 @@ impl Batches {
         let reader = guarded(|| SerializedFileReader::new(Bytes::from(bytes)).map_err(text))?;
         let file = reader.metadata().file_metadata();
         if u64::try_from(file.num_rows()) != Ok(rows) {
-            return Err(format!("it has {} rows instead of {rows}", file.num_rows()));
+            return Err(format!("its number of rows is {} instead of {rows}", file.num_rows()));
         }
         let is_there = |column: &&Column| !(column.added && lacks(&reader, column));
         let places = table
@@ -196,7 +197,7 @@ impl Batches {
             if self.next_group == self.reader.metadata().num_row_groups() {
                 return match self.seen == self.rows {
                     true => Ok(None),
-                    false => Err(format!("it ended after {} of {} rows", self.seen, self.rows)),
+                    false => Err(format!("it ended after {} of {}", self.seen, counted(self.rows, "row"))),
                 };
             }
             guarded(|| self.open_group())?;
@@ -217,7 +218,7 @@ impl Batches {
         drop(group);
         (self.columns, self.next_group) = (columns, self.next_group + 1);
         let fits = usize::try_from(rows).ok().filter(|rows| *rows as u64 <= self.rows - self.seen);
-        self.left = fits.ok_or_else(|| format!("a part of it claims {rows} rows"))?;
+        self.left = fits.ok_or_else(|| format!("a part of it claims too many rows: {rows}"))?;
         Ok(())
     }
 
@@ -300,7 +301,7 @@ fn read<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(V
     };
     match records == rows && whole {
         true => Ok((values, levels)),
-        false => Err(format!("it ends {} rows early", rows.saturating_sub(records))),
+        false => Err(format!("it ends {} early", counted(rows.saturating_sub(records) as u64, "row"))),
     }
 }
 

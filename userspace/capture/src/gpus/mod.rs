@@ -256,7 +256,8 @@ impl Gpus {
         if readings.left_out > 0 && !self.has_said_left_out {
             self.has_said_left_out = true;
             let (most, left_out) = (protocol::GPUS_MAX, readings.left_out);
-            self.notices.push(format!("{left_out} GPUs have no figures: {most} are read at most"));
+            let gpus = if left_out == 1 { "GPU has" } else { "GPUs have" };
+            self.notices.push(format!("{left_out} {gpus} no figures: {most} are read at most"));
         }
     }
 }
@@ -359,6 +360,15 @@ mod tests {
                 "3 GPUs have no figures: 64 are read at most",
             ]
         );
+    }
+
+    #[test]
+    fn one_gpu_beyond_the_limit_is_singular() {
+        let (mut gpus, _requested, answered) = gpus();
+        gpus.ask();
+        answered.send(read(None, 1)).unwrap();
+        gpus.take();
+        assert_eq!(gpus.take_notices(), ["1 GPU has no figures: 64 are read at most"]);
     }
 
     #[test]

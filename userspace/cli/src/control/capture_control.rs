@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, ProbeHold};
+use deepctx_profile::units::counted;
 use deepctx_session::{FlightRequests, Session, Status, Trigger};
 use serde_json::json;
 
@@ -74,7 +75,7 @@ impl CaptureControl<'_> {
             Some(hint) => format!("{error}: {hint}"),
             None => error.to_string(),
         })?;
-        Ok(format!("each CPU is sampled {frequency} times per second"))
+        Ok(format!("each CPU is sampled {} per second", counted(frequency.into(), "time")))
     }
 
     fn hold_probes(&self, hold: ProbeHold) -> Result<String, String> {

@@ -40,6 +40,9 @@ function amount(value, unit) {
   return (shown + " " + name).trim();
 }
 
+// A number with its noun: `1 row`, `2 rows`.
+const counted = (number, noun) => number.toLocaleString("en") + " " + noun + (number === 1 ? "" : "s");
+
 const share = (part, whole) => (whole > 0 ? (part * 100 / whole).toFixed(2) : "0.00") + "%";
 const metric = () => data.metrics[state.metric];
 const total = () => metric().total;
@@ -239,6 +242,24 @@ function focusZoomed(within) {
   if (zoomed) zoomed.focus({ preventScroll: true });
 }
 
+const BOX_KEYS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"];
+
+// The box that a key moves the focus to: the one above, the largest below, or a neighbour; only if it is drawn.
+function boxBeside(of, key, isDrawn) {
+  if (key === "ArrowUp") return of.parent;
+  if (key === "ArrowDown") return of.children.filter(isDrawn).reduce((most, each) => (most && most.all >= each.all ? most : each), null);
+  const row = of.parent ? of.parent.children.filter(isDrawn) : [of];
+  return row[row.indexOf(of) + (key === "ArrowLeft" ? -1 : 1)];
+}
+
+function boxKey(event, of, drawn) {
+  if (withModifier(event) || !BOX_KEYS.includes(event.key)) return;
+  const next = drawn.get(boxBeside(of, event.key, (each) => drawn.has(each)));
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
+}
+
 function flame(tab) {
   const view = byId("view");
   const { root, boxOf } = boxes(tab);
@@ -249,8 +270,12 @@ function flame(tab) {
   view.replaceChildren(frame);
   if (root.all === 0) {
     view.replaceChildren(make("p", "There are no values of this metric.", "empty"));
+    byId("details").replaceChildren();
     return;
   }
+  const drawn = new Map();
+  const show = (of) => { zoomTo(tab, root, of); focusZoomed(view); };
+  const explain = (of) => Beside.details(byId("details"), of, tab === "up", show);
   icicle(frame, zoom, frame.clientWidth || view.clientWidth || 1000, (of) => of.children, (box, of, wide) => {
     box.textContent = shortLabel(of) + (wide < WITH_SHARE ? "" : "  " + share(of.all, total()));
     box.style.background = "var(--" + kindOf(of) + ")";
@@ -258,9 +283,13 @@ function flame(tab) {
     if (state.search !== null) box.classList.add(!of.name && matches(of) ? "found" : "dim");
     if (of === zoom) box.classList.add("zoomed");
     box.title = describe(of);
-    box.onmouseenter = box.onfocus = () => { byId("path").textContent = describe(of); };
+    box.onmouseenter = () => { byId("path").textContent = describe(of); };
+    box.onfocus = () => { box.onmouseenter(); explain(of); };
     box.onclick = () => zoomTo(tab, root, of);
+    box.onkeydown = (event) => boxKey(event, of, drawn);
+    drawn.set(of, box);
   });
+  explain(zoom);
 }
 
 // Own value by function, and value anywhere on a stack, counted once per stack.
@@ -324,14 +353,13 @@ function table() {
   }
   const view = byId("view");
   view.replaceChildren(out);
-  if (rows.length > 1000) view.append(make("p", (rows.length - 1000).toLocaleString("en") + " more functions are not listed; search finds them.", "empty"));
+  if (rows.length > 1000) view.append(make("p", "Not listed: " + counted(rows.length - 1000, "more function") + "; search finds them.", "empty"));
   if (rows.length === 0) view.replaceChildren(make("p", "No function matches.", "empty"));
 }
 
 function losses() {
   const view = byId("view");
-  const [lost, received] = [data.lost, data.received].map((count) => count.toLocaleString("en"));
-  const words = lost + " of " + received + " records lost (" + share(data.lost, data.received) + ")";
+  const words = data.lost.toLocaleString("en") + " of " + counted(data.received, "record") + " lost (" + share(data.lost, data.received) + ")";
   view.replaceChildren(make("p", data.received ? words : "No records were counted."));
   if (data.losses.length === 0) return;
   const out = make("table");
@@ -410,7 +438,7 @@ function furtherTable(tab) {
   }
   const view = byId("view");
   view.replaceChildren(out);
-  if (tab.left_out > 0) view.append(make("p", tab.left_out.toLocaleString("en") + " more are not listed; a report with more rows has them.", "empty"));
+  if (tab.left_out > 0) view.append(make("p", "Not listed: " + tab.left_out.toLocaleString("en") + " more; a report with more rows has them.", "empty"));
   if (rows.length === 0) view.append(make("p", "Nothing matches.", "empty"));
 }
 
@@ -480,6 +508,7 @@ function draw() {
   byId("path").textContent = "";
   byId("matched").textContent = "";
   document.body.classList.toggle("timeline-open", state.tab === "timeline");
+  document.body.classList.toggle("flame-open", isFlame);
   if (state.search !== null && state.tab !== "timeline") {
     const value = matchedValue(tree("down"));
     byId("matched").textContent = "matched: " + share(value, total()) + " (" + amount(value, metric().unit) + ")";
@@ -531,6 +560,7 @@ function start() {
     byId("tabs").append(button);
   }
   byId("tabs").onkeydown = tabKey;
+  Beside.summary(byId("beside"));
   data.metrics.forEach((each, place) => {
     const option = make("option", each.name + " (" + amount(each.total, each.unit) + ")");
     option.value = String(place);

@@ -22,7 +22,7 @@ const Print = (() => {
       const more = [...table.rows].slice(ROWS + 1);
       if (more.length === 0) continue;
       more.forEach((row) => row.remove());
-      table.after(make("p", more.length.toLocaleString("en") + " more rows are not printed.", "empty"));
+      table.after(make("p", "Not printed: " + counted(more.length, "more row") + ".", "empty"));
     }
   }
 

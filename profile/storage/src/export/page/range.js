@@ -121,7 +121,7 @@ const Ranges = (() => {
     const part = make("section");
     part.append(out);
     if (rows.length === 0) part.append(make("p", "nothing", "empty"));
-    if (rows.length > ROWS_SHOWN) part.append(make("p", "… " + (rows.length - ROWS_SHOWN).toLocaleString("en") + " more names", "empty"));
+    if (rows.length > ROWS_SHOWN) part.append(make("p", "… " + counted(rows.length - ROWS_SHOWN, "more name"), "empty"));
     return part;
   }
 

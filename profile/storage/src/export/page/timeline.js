@@ -95,7 +95,7 @@ const Timeline = (() => {
       searched = search;
       found = Events.find(model, search);
     }
-    byId("matched").textContent = search ? "matched: " + found.toLocaleString("en") + " events" : "";
+    byId("matched").textContent = search ? "matched: " + counted(found, "event") : "";
     measure();
     if (view.range) Ranges.show(model, ...view.range, parts.range);
   }
@@ -108,8 +108,8 @@ const Timeline = (() => {
     model = unpacked;
     byId("events").textContent = "";
     view.length = whole();
-    parts.facts.textContent = model.shown.toLocaleString("en") + " events · " + model.lanes.length.toLocaleString("en")
-      + " lanes · " + (model.counters.length ? model.counters.length.toLocaleString("en") + " counters · " : "") + amount(model.length, "ns");
+    parts.facts.textContent = counted(model.shown, "event") + " · " + counted(model.lanes.length, "lane") + " · "
+      + (model.counters.length ? counted(model.counters.length, "counter") + " · " : "") + amount(model.length, "ns");
     const used = new Set(model.names.map((_, name) => KINDS[model.classes[name]][0]));
     for (const [colour, name] of KINDS.slice(0, 9)) {
       if (!used.has(colour)) continue;
@@ -134,11 +134,11 @@ const Timeline = (() => {
     const left = model.total - model.shown;
     if (left > 0) {
       notes.push("A page holds up to 1,000,000 events: it shows those that begin in the first " + amount(model.until, "ns") + " of "
-        + amount(model.length, "ns") + ", and " + left.toLocaleString("en") + " of " + model.total.toLocaleString("en") + " later ones are left out.");
+        + amount(model.length, "ns") + ", and " + left.toLocaleString("en") + " of " + model.total.toLocaleString("en") + " later ones " + (left === 1 ? "is" : "are") + " left out.");
     }
-    if (model.namesLeftOut > 0) notes.push("Names of " + model.namesLeftOut.toLocaleString("en") + " events found no room.");
-    if (model.countersLeftOut > 0) notes.push(model.countersLeftOut.toLocaleString("en") + " more counters found no room.");
-    if (model.tooDeep > 0) notes.push(model.tooDeep.toLocaleString("en") + " events with more than " + Events.ROWS_MAX + " around them are not drawn.");
+    if (model.namesLeftOut > 0) notes.push("Names of " + counted(model.namesLeftOut, "event") + " found no room.");
+    if (model.countersLeftOut > 0) notes.push(counted(model.countersLeftOut, "more counter") + " found no room.");
+    if (model.tooDeep > 0) notes.push("Not drawn: " + counted(model.tooDeep, "event") + " with more than " + Events.ROWS_MAX + " around.");
     return notes;
   }
 
@@ -238,7 +238,7 @@ const Timeline = (() => {
       const lane = model.lanes[place];
       const name = make("button", (lane.rows.length > 1 ? (view.folded.has(place) ? "▸ " : "▾ ") : "") + lane.label, "lane");
       name.type = "button";
-      name.title = lane.label + ": " + lane.count.toLocaleString("en") + " events";
+      name.title = lane.label + ": " + counted(lane.count, "event");
       if (lane.rows.length > 1) name.setAttribute("aria-expanded", String(!view.folded.has(place)));
       name.style.top = top + "px";
       name.style.height = Math.max(0, Math.min(ROW, end - top)) + "px";
