@@ -45,9 +45,10 @@
 //! ```
 //!
 //! The root has the inputs and outputs of a capture. [`config`] has its other inputs, [`counters`] its counters,
-//! [`job`] the ranks of distributed programs. [`dump`], [`doctor`] and [`gpus`] work without a capture; [`clock`],
-//! [`cost`] and [`supervisor`] serve the program that runs one.
+//! [`job`] the ranks of distributed programs, [`applicable`] the features for what processes run. [`dump`], [`doctor`]
+//! and [`gpus`] work without a capture; [`clock`], [`cost`] and [`supervisor`] serve the program that runs one.
 
+pub mod applicable;
 mod arch;
 mod arena;
 mod attach;

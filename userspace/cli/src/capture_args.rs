@@ -61,7 +61,7 @@ pub(crate) struct CaptureArgs {
     pub context: Vec<FrameSource>,
     /// What else to record, in addition to the frames of `--context`. Most features attach probes to libraries.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
-    pub probe: Vec<ProbeFeature>,
+    pub probe: Vec<ProbeChoice>,
     /// Read source lines and inlined calls of native code from debug information, except from files with more of it
     /// than this (such as 512M or 2G). `off` reads none, which saves memory.
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
@@ -102,9 +102,9 @@ pub(crate) struct CaptureArgs {
     /// The former name of `--probe-file`.
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
-    /// Limit for the CPU time of probes, in percent of the program's own (default: no limit): the total of `--probe`,
-    /// `--shapes` and `--probe-file`. Above the limit, probes are duty-cycled: they are attached for part of the time,
-    /// and the results cover only that part.
+    /// Limit for the CPU time of probes, in percent of the program's own (default: no limit, or 3% with `--probe
+    /// auto`): the total of `--probe`, `--shapes` and `--probe-file`. Above the limit, probes are duty-cycled: they are
+    /// attached for part of the time, and the results cover only that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
     /// Attach no probes to accelerator libraries, and do not query the NVIDIA driver.
@@ -113,6 +113,57 @@ pub(crate) struct CaptureArgs {
     /// Also write the captured records to this file, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
+}
+
+impl CaptureArgs {
+    /// Whether `--probe` names a feature. What `auto` chooses depends on the targets, so no option may rely on it.
+    pub(crate) fn names(&self, feature: ProbeFeature) -> bool {
+        self.probe.contains(&ProbeChoice::Feature(feature))
+    }
+}
+
+/// A value of `--probe`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeChoice {
+    /// This feature.
+    Feature(ProbeFeature),
+    /// The features for what the targets run.
+    Auto,
+}
+
+impl ProbeChoice {
+    const VALUES: [Self; 8] = [
+        Self::Feature(ProbeFeature::Operators),
+        Self::Feature(ProbeFeature::Modules),
+        Self::Feature(ProbeFeature::Backward),
+        Self::Feature(ProbeFeature::Ranges),
+        Self::Feature(ProbeFeature::Memory),
+        Self::Feature(ProbeFeature::Openmp),
+        Self::Feature(ProbeFeature::Async),
+        Self::Auto,
+    ];
+}
+
+impl From<ProbeFeature> for ProbeChoice {
+    fn from(feature: ProbeFeature) -> Self {
+        Self::Feature(feature)
+    }
+}
+
+impl ValueEnum for ProbeChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::VALUES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Feature(feature) => feature.to_possible_value(),
+            Self::Auto => Some(PossibleValue::new("auto").help(
+                "Those of `operators`, `modules`, `ranges` and `openmp` whose libraries the targets have loaded when \
+                 the capture starts, or that a command will load. `--probe-budget` is 3% unless it is given",
+            )),
+        }
+    }
 }
 
 /// Bounds of the sampling frequency.
@@ -201,7 +252,7 @@ pub(super) fn renamed_context(_: &str) -> Result<String, String> {
 }
 
 /// The spelling of an option's value.
-fn value_name(value: impl ValueEnum) -> String {
+pub(super) fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
@@ -213,6 +264,14 @@ fn process_id(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_feature_is_a_value_beside_auto() {
+        let values: Vec<String> = ProbeChoice::VALUES.map(value_name).to_vec();
+        let features = ProbeFeature::value_variants().iter().map(|feature| value_name(*feature));
+        let expect: Vec<String> = features.chain(["auto".to_owned()]).collect();
+        assert_eq!(values, expect);
+    }
 
     #[test]
     fn frequencies_have_bounds_in_words() {

@@ -15,7 +15,7 @@ use clap::{Arg, ArgAction, Args};
 use deepctx_analysis::experiment::LEVEL;
 use deepctx_capture::{FrameSource, ProbeFeature};
 
-use super::capture_args::TargetArgs;
+use super::capture_args::{ProbeChoice, TargetArgs};
 use super::common_args::TextOrJson;
 use super::duration;
 use super::failure::Failure;
@@ -141,13 +141,13 @@ impl Level {
     /// Reduces a recording to this level.
     pub(crate) fn apply(self, record: &mut RecordArgs) {
         let capture = &mut record.capture;
-        capture.probe.retain(|probe| *probe != ProbeFeature::Operators);
+        capture.probe.retain(|probe| *probe != ProbeChoice::Feature(ProbeFeature::Operators));
         if self == Level::Samples {
             capture.no_gpu = true;
             (record.gpu_activity, record.sampling.pc_sampling) = (false, None);
         }
         if matches!(self, Level::Operators | Level::Python) {
-            capture.probe.push(ProbeFeature::Operators);
+            capture.probe.push(ProbeFeature::Operators.into());
         }
         capture.context = [FrameSource::Native, FrameSource::Kernel].to_vec();
         if self == Level::Python {
@@ -208,6 +208,10 @@ impl ExperimentArgs {
             )));
         }
         let words = || self.record.command.iter();
+        if self.levels && self.record.capture.probe.contains(&ProbeChoice::Auto) {
+            return Err(Failure::new("--probe auto cannot be used with --levels, which are sets of probes")
+                .hint("name the features, as in `--probe operators,modules`"));
+        }
         for (place, Placeholder { name, .. }) in self.values.iter().enumerate() {
             if self.values[..place].iter().any(|other| other.name == *name) {
                 return Err(Failure::new(format_args!("--values {name}: given twice"))
@@ -292,18 +296,17 @@ impl ExperimentArgs {
         let capture = &mut record.capture;
         if self.in_process {
             // The other features only add frames, or are not switched.
-            let is_switched = |probe: &ProbeFeature| {
-                !matches!(probe, ProbeFeature::Ranges | ProbeFeature::Modules | ProbeFeature::Async)
-            };
-            let has_probes = capture.probe.iter().any(is_switched);
+            let stays = [ProbeFeature::Ranges, ProbeFeature::Modules, ProbeFeature::Async];
+            let stays = stays.map(ProbeChoice::Feature);
+            let has_probes = capture.probe.iter().any(|probe| !stays.contains(probe));
             if !has_probes && capture.shapes.is_empty() && capture.probe_file.is_none() {
-                capture.probe.push(ProbeFeature::Operators);
+                capture.probe.push(ProbeFeature::Operators.into());
             }
             // Only probes with a budget can be detached; the budget itself must not detach them.
             capture.probe_budget = capture.probe_budget.or_else(|| "100%".parse().ok());
         }
-        if !capture.probe.contains(&ProbeFeature::Ranges) {
-            capture.probe.push(ProbeFeature::Ranges);
+        if !capture.names(ProbeFeature::Ranges) {
+            capture.probe.push(ProbeFeature::Ranges.into());
         }
         record
     }
@@ -389,6 +392,7 @@ mod tests {
             ("--values batch=1 --trim 60 -- true {batch}", "from 0 to 50"),
             ("--values level=1 --levels -- true {level}", "the set of probes"),
             ("--values n=1 --in-process -- true {n}", "--levels"),
+            ("--levels --probe memory,auto -- true", "--probe auto cannot be used with --levels"),
             ("--levels --in-process --window 0 -- true", "expected a whole number from 1 to 10000"),
             ("--levels --in-process --rounds 101 -- true", "--rounds"),
         ] {
@@ -434,7 +438,8 @@ mod tests {
             let output = of.profile(&[], 2);
             assert_eq!(output, PathBuf::from("experiment/run-2.dctx"));
             let capture = of.record_args(&[], output).capture;
-            assert_eq!((&capture.probe[..], capture.probe_budget), (probe, budget.parse().ok()), "{options}");
+            let probe: Vec<ProbeChoice> = probe.iter().copied().map(ProbeChoice::from).collect();
+            assert_eq!((capture.probe, capture.probe_budget), (probe, budget.parse().ok()), "{options}");
             assert_eq!(of.level_plan().unwrap().frequency, 99);
         };
         check("", &[ProbeFeature::Operators, ProbeFeature::Ranges], "100%");

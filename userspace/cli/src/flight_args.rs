@@ -37,7 +37,7 @@ impl FlightArgs {
     /// # Errors
     /// Training steps are not recorded.
     pub(crate) fn check(self, capture: &CaptureArgs) -> Result<(), Failure> {
-        if self.on_hang.is_some() && !capture.probe.contains(&ProbeFeature::Ranges) {
+        if self.on_hang.is_some() && !capture.names(ProbeFeature::Ranges) {
             return Err(Failure::new("`--on-hang` watches training steps, which need `--probe ranges`"));
         }
         Ok(())

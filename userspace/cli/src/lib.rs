@@ -12,6 +12,7 @@
 
 mod analyze;
 mod ascii;
+mod auto_probes;
 mod capture_args;
 mod collector;
 mod command;

@@ -14,7 +14,7 @@ use deepctx_profile::units::Nanos;
 use deepctx_storage::export::Format;
 
 use super::capture_args::{
-    CaptureArgs, DEFAULT_CONTEXT, FrameSources, TargetArgs, renamed_context, renamed_probes,
+    CaptureArgs, DEFAULT_CONTEXT, FrameSources, ProbeChoice, TargetArgs, renamed_context, renamed_probes,
 };
 pub(crate) use super::common_args::TextOrJson;
 pub(crate) use super::record_args::RecordArgs;
@@ -33,8 +33,8 @@ use super::model_args::ModelArgs;
 use super::record_args::percent;
 use super::selection::{GroupBy, SelectionArgs, StoredSelectionArgs, View};
 use super::tui_args::TuiArgs;
+use deepctx_capture::FrameSource;
 use deepctx_capture::config::TensorShapes;
-use deepctx_capture::{FrameSource, ProbeFeature};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
@@ -556,7 +556,7 @@ pub(crate) struct ProbesArgs {
     pub layers: Layers,
     /// Include the probes of these features.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
-    pub probe: Vec<ProbeFeature>,
+    pub probe: Vec<ProbeChoice>,
     /// The former name of `--probe`.
     #[arg(long, hide = true, value_name = "LIST", value_parser = renamed_context)]
     pub context: Option<String>,

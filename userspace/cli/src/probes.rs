@@ -18,7 +18,7 @@ use super::capture_args::TargetArgs;
 use super::failure::{Completion, Failure, one_line};
 use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
-use super::{output, target};
+use super::{auto_probes, output, target};
 use deepctx_capture::running_kernel;
 use deepctx_capture::{CaptureConfig, find_processes};
 
@@ -35,8 +35,9 @@ pub(crate) fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
         Layers::Lowest => plan::Layers::Lowest,
         Layers::All => plan::Layers::All,
     };
+    let pids = if arguments.library.is_empty() { processes(&arguments.target)? } else { Vec::new() };
     let config = CaptureConfig {
-        probe: arguments.probe.clone(),
+        probe: auto_probes::of_files(&arguments.probe, &arguments.library, &pids),
         shapes: arguments.shapes.clone(),
         ..CaptureConfig::default()
     };
@@ -46,13 +47,11 @@ pub(crate) fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;
         planner.add_libraries(vec![library]);
     }
-    if arguments.library.is_empty() {
-        for pid in processes(&arguments.target)? {
-            seen.processes += 1;
-            // Some end meanwhile, and most cannot be read without privileges: both are counted and shown.
-            if planner.add_process(pid).is_err() {
-                seen.unreadable += 1;
-            }
+    for pid in pids {
+        seen.processes += 1;
+        // Some end meanwhile, and most cannot be read without privileges: both are counted and shown.
+        if planner.add_process(pid).is_err() {
+            seen.unreadable += 1;
         }
     }
     output::write(Path::new("-"), false, |out| match arguments.format {

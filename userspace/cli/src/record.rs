@@ -67,6 +67,9 @@ pub(crate) fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
 /// What stopped the command.
 pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
+    // Workers read what the targets have mapped, and inherit which signals are held.
+    let (askers, traces_on_signal) = hold_signals(arguments)?;
+    workers::install();
     // Targets before destinations: a missing target is the first error to report.
     let mut target = target::of_record(arguments)?;
     target.config.hands_out_steps = levels.is_some();
@@ -76,8 +79,6 @@ pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Res
     let path = destination.path().to_owned();
     let rules = rules_file::of_capture(arguments.rules.as_deref())?;
     let awaited = on_finding::settings(rules.clone(), &arguments.on_finding, means(arguments))?;
-    let (askers, traces_on_signal) = hold_signals(arguments)?;
-    workers::install();
     let control = arguments.control.as_deref().map(ControlSocket::create).transpose()?;
     let waiting = start_command(arguments)?;
     target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));
@@ -236,6 +237,7 @@ fn start_storing(
         takers.sinks.push(Box::new(watch));
     }
     let session = start_session(capture, &target.config, &arguments.target.pid, meta, takers)?;
+    target.probes_note.iter().for_each(|note| session.notice(note.clone()));
     Ok((session, output))
 }
 

@@ -12,6 +12,7 @@ use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
 
+use super::auto_probes;
 use super::capture_args::{CaptureArgs, TargetArgs};
 use super::debuginfod;
 use super::failure::Failure;
@@ -27,6 +28,8 @@ pub(crate) struct Target {
     pub config: CaptureConfig,
     /// Text for users: `python train.py (pid 4711)`.
     pub description: String,
+    /// What `--probe auto` chose, and why; shown with the notices of the capture.
+    pub probes_note: Option<String>,
 }
 
 /// The target of `live`.
@@ -49,15 +52,13 @@ pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
 pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = (!words.is_empty()).then(|| words.join(" "));
-    let Target { config, description } = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
+    let resolved = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
     if matches!(arguments.trace, Some(TraceWindow::Steps { .. }))
-        && !arguments.capture.probe.contains(&ProbeFeature::Ranges)
+        && !arguments.capture.names(ProbeFeature::Ranges)
     {
         return Err(Failure::new("`--trace steps=…` counts training steps, which need `--probe ranges`"));
     }
-    if arguments.trace_level == TraceLevel::Context
-        && !arguments.capture.probe.contains(&ProbeFeature::Operators)
-    {
+    if arguments.trace_level == TraceLevel::Context && !arguments.capture.names(ProbeFeature::Operators) {
         return Err(Failure::new(
             "`--trace-level context` records the starts of operators, which needs `--probe operators`",
         ));
@@ -85,9 +86,9 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
         trace_level: arguments.trace_level.config(),
         user: arguments.user.clone(),
         starts_command: command.is_some(),
-        ..config
+        ..resolved.config
     };
-    Ok(Target { config, description })
+    Ok(Target { config, ..resolved })
 }
 
 /// The selected processes: all if the options select none and there is no command to start.
@@ -105,14 +106,15 @@ pub(crate) fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets>
 
 fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
     let description = description(target, command)?;
-    without_effect(capture).into_iter().for_each(super::note);
+    let (targets, follow_children) = (targets(target, command.is_some()), !target.no_children);
+    let selected = auto_probes::of_capture(capture, &targets, follow_children, command.is_some());
+    without_effect(capture, &selected.features).into_iter().for_each(super::note);
     let config = CaptureConfig {
-        targets: targets(target, command.is_some()),
-        follow_children: !target.no_children,
+        targets,
+        follow_children,
         frequency: Hertz(capture.freq),
         clock: capture.event,
         context: capture.context.clone(),
-        probe: capture.probe.clone(),
         debug_info: Bytes(capture.debug_info.bytes_max),
         debuginfod: debuginfod::servers(capture.debuginfod.as_ref(), capture.debug_info.bytes_max)?,
         system_metrics: capture.system_metrics.0,
@@ -122,18 +124,19 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
         operator_stacks: capture.operator_stacks,
         shapes: capture.shapes.clone(),
         probe_file: capture.probe_file.clone(),
-        probe_rows: probe_rows(capture)?,
-        probe_budget: capture.probe_budget,
+        probe_rows: probe_rows(capture, &selected.features)?,
+        probe: selected.features,
+        probe_budget: selected.budget,
         accelerators: !capture.no_gpu,
         cache: doctor::cache_folder(),
         ..CaptureConfig::default()
     };
-    Ok(Target { config, description })
+    Ok(Target { config, description, probes_note: selected.note })
 }
 
 /// Options that do nothing beside the others. These are no errors: a configuration may set them for all captures.
-fn without_effect(capture: &CaptureArgs) -> Vec<&'static str> {
-    let has = |feature| capture.probe.contains(&feature);
+fn without_effect(capture: &CaptureArgs, probe: &[ProbeFeature]) -> Vec<&'static str> {
+    let has = |feature| probe.contains(&feature);
     let has_optional =
         !capture.probe.is_empty() || !capture.shapes.is_empty() || capture.probe_file.is_some();
     let marks = capture.step_marker.iter().any(|marker| marker != STEP_MARKER);
@@ -153,10 +156,10 @@ fn without_effect(capture: &CaptureArgs) -> Vec<&'static str> {
 }
 
 /// The rows of the user's probe file, and one for each step marker that is a library function.
-fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
+fn probe_rows(capture: &CaptureArgs, probe: &[ProbeFeature]) -> Result<Vec<UserRow>, Failure> {
     let listed = capture.probe_file.as_deref().map(user_rows).transpose()?.unwrap_or_default();
     let mut rows = if capture.no_gpu { Vec::new() } else { listed };
-    if capture.probe.contains(&ProbeFeature::Ranges) {
+    if probe.contains(&ProbeFeature::Ranges) {
         rows.extend(capture.step_marker.iter().filter_map(|marker| step_marker::library_function(marker)));
     }
     Ok(rows)
@@ -248,13 +251,17 @@ mod tests {
             let words = format!("deepctx-bpf record {words}");
             let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
             let Some(Command::Record(arguments)) = cli.command else { panic!("it is `record`") };
-            let said = without_effect(&arguments.capture);
+            let capture = &arguments.capture;
+            let probe = auto_probes::of_capture(capture, &[], true, true).features;
+            let said = without_effect(capture, &probe);
             let names: Vec<&str> = said.iter().filter_map(|said| said.split(' ').next()).collect();
             assert_eq!(names.join(" "), expect, "{words}");
         };
         check("--all", "");
         check("--step-marker train_step", "--step-marker");
         check("--step-marker train_step --probe ranges", "");
+        check("--step-marker train_step --probe auto --probe-budget 5%", "");
+        check("--step-marker train_step --probe auto --probe-budget 5% --context kernel", "--step-marker");
         check("--operator-stacks all --probe-budget 5%", "--operator-stacks --probe-budget");
         check("--operator-stacks all --probe-budget 5% --probe operators", "");
         check("--operator-stacks all --shapes aten::mm", "");
