@@ -90,7 +90,7 @@ reasons! {
     pub const CODE_TOO_NEW = "code-too-new",
         "the code was made or loaded so recently that its unwind rows were not there yet",
         helps "usual when a program compiles or loads code: the unknown address asks for a new look at its mappings";
-    /// The same, for code whose mapping the kernel programs are never told.
+    /// The same, for code whose mapping the kernel programs never get.
     pub const CODE_LEFT_OUT = "code-left-out",
         "the code's mapping is beyond the number that is kept of a process",
         helps "mappings at the lowest addresses are kept; `mapping-left-out` counts the others";

@@ -457,7 +457,7 @@ fn the_backward_pass_and_spinning_are_drawn_hatched() {
 }
 
 #[test]
-fn the_cost_of_probes_is_a_box_and_in_the_header() {
+fn probes_are_a_box_and_a_share_in_the_header() {
     let probes = "P a-1 / o aten::mm / k asm_exc_int3 / k uprobe_notify_resume 400000000";
     let mut program = findings_of(&format!("{probes}\nP a-1 / o aten::mm / n sgemm 600000000"));
     let screen = program.press("2").screen();

@@ -55,7 +55,7 @@ struct CachedFrames {
     unnamed: u16,
     /// The address lies in code that is known by now, with or without a name.
     known_code: bool,
-    /// Its mapping is one that the kernel programs are never told.
+    /// Its mapping is one that the kernel programs never get.
     left_out: bool,
     /// Another stack had it since the last [`ResolveStage::trim`].
     hit: bool,

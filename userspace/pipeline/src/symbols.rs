@@ -273,7 +273,7 @@ pub trait Symbols: ProcessFacts {
         answer: &mut NameReceiver<'_>,
     );
 
-    /// Says which of these addresses, as of the same times, lie in mappings that the kernel programs are never told,
+    /// Says which of these addresses, as of the same times, lie in mappings that the kernel programs never get,
     /// since their process has too many.
     fn left_out(
         &mut self,

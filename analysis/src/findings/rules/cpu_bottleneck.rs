@@ -84,7 +84,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// Time on the CPU, thread by thread. Where threads are not told apart, lanes are sums of processes.
+/// Time on the CPU, thread by thread. Where threads are not separate, lanes are sums of processes.
 fn threads(profile: &Profile) -> Vec<&Lane> {
     let is_thread = |lane: &Lane| {
         let frame = profile.frames.get(profile.tree.node(lane.node).frame);

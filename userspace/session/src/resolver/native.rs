@@ -74,7 +74,7 @@ pub(super) fn name_user(
 }
 
 /// Finds the user addresses of a process, each as of the time at its place, in mappings beyond those that the kernel
-/// programs are told.
+/// programs get.
 pub(super) fn find_left_out(
     symbolizer: &Symbolizer,
     period: ProcessPeriod,
