@@ -263,6 +263,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             header,
             flame,
             unfiltered,
+            probes: unfiltered / 3,
             extra,
             since,
             metrics: [(Metric::CpuTime, u64::MAX), (Metric::Samples, 7)]

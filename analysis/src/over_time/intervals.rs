@@ -76,6 +76,30 @@ impl Intervals {
         &self.0[self.0.partition_point(|(_, end)| *end <= time)..]
     }
 
+    /// For each of several, the length of the times in which it is the only one: one pass over all of them.
+    pub(super) fn lengths_alone<'i>(all: impl IntoIterator<Item = &'i Self>) -> Vec<u64> {
+        let (mut changes, mut lengths): (Vec<(u64, bool, usize)>, Vec<u64>) = (Vec::new(), Vec::new());
+        for (number, of) in all.into_iter().enumerate() {
+            lengths.push(0);
+            changes
+                .extend(of.0.iter().flat_map(|(begin, end)| [(*begin, true, number), (*end, false, number)]));
+        }
+        changes.sort_unstable();
+        // While only one runs, the sum of the numbers of those that run is its number.
+        let (mut running, mut numbers, mut since) = (0_usize, 0_usize, 0);
+        for (at, begins, number) in changes {
+            if let Some(length) = lengths.get_mut(numbers).filter(|_| running == 1) {
+                *length += at - since;
+            }
+            (running, numbers) = match begins {
+                true => (running + 1, numbers + number),
+                false => (running.saturating_sub(1), numbers.saturating_sub(number)),
+            };
+            since = at;
+        }
+        lengths
+    }
+
     /// The intersection.
     pub(super) fn and(&self, other: &Self) -> Self {
         let begin = |of: &Self| of.0.first().map_or(u64::MAX, |(begin, _)| *begin);
@@ -152,6 +176,7 @@ mod tests {
             let (a, b) = (Intervals::of_nanos(a), Intervals::of_nanos(b));
             prop_assert_eq!(a.and(&b).length() + a.without(&b).length(), a.length());
             prop_assert_eq!(a.and(&b), b.and(&a));
+            prop_assert_eq!(Intervals::lengths_alone([&a, &b]), [a.without(&b).length(), b.without(&a).length()]);
             prop_assert_eq!(a.without(&b).and(&b).length(), 0);
             prop_assert_eq!(a.and(&Intervals::in_one_only([&a, &b])).length(), a.without(&b).length());
         }

@@ -79,6 +79,8 @@ reasons! {
         "a rank exchanges messages with one that has no trace here";
     const MESSAGE_COUNTS_DIFFER = "message-counts-differ",
         "a rank has another number of messages than the rank that it exchanges them with";
+    const MESSAGE_SIZES_DIFFER = "message-sizes-differ",
+        "a message would be received with another size than it is sent with";
     const RECEIVED_BEFORE_SENT = "received-before-sent",
         "a message would be received before it is sent: the traces of two ranks begin at different messages";
     const PEER_CLOCK_UNKNOWN = "peer-clock-unknown",
@@ -90,12 +92,14 @@ reasons! {
 struct MessagePart {
     begin: i64,
     end: i64,
+    elements: u64,
 }
 
 impl MessagePart {
     /// The same on a clock that this one is ahead of.
     fn aligned(self, ahead_ns: i64) -> Self {
-        MessagePart { begin: self.begin.saturating_sub(ahead_ns), end: self.end.saturating_sub(ahead_ns) }
+        let [begin, end] = [self.begin, self.end].map(|at| at.saturating_sub(ahead_ns));
+        MessagePart { begin, end, ..self }
     }
 
     /// How long it waited for a rank that begins at this moment.
@@ -162,7 +166,8 @@ fn collect(window: &Window<'_>, pairs: &mut Pairs) -> usize {
         let receives = operation.eq_ignore_ascii_case("recv");
         let (from, to) = if receives { (peer, rank) } else { (rank, peer) };
         let sides = pairs.entry((clean(trace.name(note.communicator)), from, to)).or_default();
-        let part = MessagePart { begin: unix_ns(op.begin), end: unix_ns(op.end()) };
+        let part =
+            MessagePart { begin: unix_ns(op.begin), end: unix_ns(op.end()), elements: note.elements_in };
         sides[usize::from(receives)].push(part);
     }
     without_peer
@@ -187,6 +192,9 @@ fn matched(
     let error_ns = i64::try_from(clock_error_ns).unwrap_or(i64::MAX);
     let mut sums = MessagePair { messages: sent.len(), clock_error_ns, ..MessagePair::default() };
     for (sent, received) in sent.iter().zip(received) {
+        if sent.elements != received.elements {
+            return Err(MESSAGE_SIZES_DIFFER);
+        }
         let (sent, received) = (sent.aligned(from.clock_offset_ns), received.aligned(to.clock_offset_ns));
         if received.end.saturating_add(error_ns) < sent.begin {
             return Err(RECEIVED_BEFORE_SENT);
@@ -209,6 +217,10 @@ mod tests {
 
     /// A rank of a pipeline of three with these messages: operation, the other rank, begin and end in µs.
     fn rank(number: u32, messages: &[(&str, Option<u32>, u64, u64)]) -> Trace {
+        sized(number, messages, 8)
+    }
+
+    fn sized(number: u32, messages: &[(&str, Option<u32>, u64, u64)], elements: u64) -> Trace {
         let line = |(_, _, begin, end): &(&str, Option<u32>, u64, u64)| {
             format!("kernel 0/9 {begin}..{end} ncclDevKernel_SendRecv\n")
         };
@@ -224,7 +236,7 @@ mod tests {
                 operation,
                 communicator,
                 group_size: 3,
-                elements_in: 8,
+                elements_in: elements,
                 element,
                 ordinal: None,
                 peer: *peer,
@@ -291,6 +303,7 @@ mod tests {
         check(vec![first(), of_other_host()], &[(0, 1, [2, 2], "peer-clock-unknown")]);
         let early = || rank(1, &[("recv", Some(0), 0, 5), ("recv", Some(0), 6, 10)]);
         check(vec![first(), early()], &[(0, 1, [2, 2], "received-before-sent")]);
+        check(vec![first(), sized(1, &RECEIVES[..2], 9)], &[(0, 1, [2, 2], "message-sizes-differ")]);
         // A trace that names no other rank is never matched by time.
         let unnamed = found(vec![first(), rank(1, &[("recv", None, 0, 10)])]);
         assert_eq!((unnamed.pairs.len(), unnamed.without_peer), (0, 1));

@@ -336,11 +336,11 @@ fn add_times(window: &Window<'_>, of_work: &OfWork, groups: &mut BTreeMap<String
         let others = Intervals::of(others);
         let of_groups: Vec<(StrId, Intervals)> =
             of_groups.into_iter().map(|(communicator, times)| (communicator, Intervals::of(times))).collect();
-        let alone = Intervals::in_one_only(of_groups.iter().map(|(_, times)| times).chain([&others]));
-        for (communicator, times) in &of_groups {
+        let alone = Intervals::lengths_alone(of_groups.iter().map(|(_, times)| times).chain([&others]));
+        for ((communicator, times), alone_ns) in of_groups.iter().zip(alone) {
             let Some(group) = groups.get_mut(&clean(trace.name(*communicator))) else { continue };
             group.time_ns = group.time_ns.saturating_add(times.length());
-            group.exposed_ns = group.exposed_ns.saturating_add(times.and(&alone).length());
+            group.exposed_ns = group.exposed_ns.saturating_add(alone_ns);
         }
     }
     without_communicator

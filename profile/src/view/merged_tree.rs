@@ -589,6 +589,15 @@ impl MergedTree {
         }
         totals
     }
+
+    /// The value of all boxes of probes, however small, counted once per stack.
+    pub(crate) fn probes(&self) -> u64 {
+        let Some(label) = self.probes else { return 0 };
+        let boxes = (0u32..).zip(&self.inclusive);
+        let counted =
+            boxes.filter(|(node, _)| self.shape.key(*node) == label && !self.recursive[*node as usize]);
+        counted.fold(0u64, |sum, (_, value)| sum.saturating_add(*value))
+    }
 }
 
 /// Whether a box is a process or a thread, which have no code of their own.

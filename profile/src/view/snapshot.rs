@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub flame: FlameTree,
     /// Value of everything, without the filter.
     pub unfiltered: u64,
+    /// Part of these values in kernel code of probes; 0 where that is no box of its own.
+    pub probes: u64,
     /// Other requested content.
     pub extra: TabData,
     /// Baseline of values since a mark.

@@ -86,6 +86,7 @@ impl Viewer {
                 Some(_) => profile.tree.total(request.selection.metric).sum,
                 None => tree.total(),
             },
+            probes: tree.probes(),
             extra,
             since: since.map(|mark| Baseline {
                 at: mark.at(),
@@ -139,6 +140,20 @@ mod tests {
 
     fn answer(profile: &Profile, request: &Request) -> Snapshot {
         Viewer::new().snapshot(profile, request, Header::default(), Resolution::default())
+    }
+
+    #[test]
+    fn probes_in_boxes_too_small_to_draw_count() {
+        let profile = profile(
+            "P a-1 / o aten::mm / k asm_exc_int3 1
+             P a-1 / o aten::add / k asm_exc_int3 1
+             P a-1 / n f 98",
+        );
+        let least = Resolution { least_share: 0.05, ..Resolution::default() };
+        let request = Request::select(CPU.selection);
+        let snapshot = Viewer::new().snapshot(&profile, &request, Header::default(), least);
+        assert!(snapshot.flame.nodes.iter().all(|node| node.label != "[probes]"));
+        assert_eq!(snapshot.probes, 2);
     }
 
     fn callers(snapshot: &Snapshot) -> &FlameTree {

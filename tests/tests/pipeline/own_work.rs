@@ -27,7 +27,7 @@ fn run_with_own(records: &str) -> Pipeline<NamesInAddresses> {
 
 const SAMPLES: &str = "
     10 sample 7/7 app f! main
-    20 sample 8/8 prof inner+deep! outer main period=3
+    20 sample 8/8 prof inner! outer main period=3
     30 sample 8/9 prof k:read k:entry x! gap:no-row native=no-row python=torn kernel=failed
 ";
 

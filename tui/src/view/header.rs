@@ -4,7 +4,6 @@
 //! omit losses before anything else.
 
 use deepctx_profile::context::selection::{GroupBy, View};
-use deepctx_profile::frame::PROBES;
 use deepctx_profile::view::snapshot::{Header, Snapshot};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -138,8 +137,7 @@ fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
 /// What programs pay for probes, unless it is too little to be displayed.
 fn probes(model: &Model, snapshot: &Snapshot) -> Option<Piece> {
     let whole = snapshot.flame.nodes.first().map_or(0, |root| root.inclusive);
-    let boxes = snapshot.flame.nodes.iter().filter(|node| node.label == PROBES);
-    let cost = boxes.fold(0u64, |sum, node| sum.saturating_add(node.inclusive));
+    let cost = snapshot.probes;
     let is_known = snapshot.header.metric == "cpu-time" && model.request.filter.is_none();
     let text = format!("probes: {} of CPU time", text::percent(cost, whole));
     (is_known && cost > whole / 1000).then(|| Piece { text, style: Style::new(), rank: 3 })

@@ -59,7 +59,8 @@ pub(crate) fn of_capture(
     let chosen = chosen(&candidates.features, &capture.context, budget.is_ok());
     let note = note(&candidates, &chosen, &capture.context, &budget);
     add(&mut features, &chosen);
-    SelectedProbes { features, budget: budget.ok(), note: Some(note) }
+    let budget = kept(capture.probe_budget, &chosen, budget);
+    SelectedProbes { features, budget, note: Some(note) }
 }
 
 /// What `--probe` stands for in a list of probes of these files and processes.
@@ -93,6 +94,11 @@ fn add(features: &mut Vec<ProbeFeature>, chosen: &[Applicable]) {
 fn default_budget() -> Result<Budget, String> {
     count_runs().map_err(|error| error.to_string())?;
     BUDGET.parse()
+}
+
+/// The budget of a capture. If `auto` adds nothing, the named features have the one that they have without it.
+fn kept(given: Option<Budget>, chosen: &[Applicable], budget: Result<Budget, String>) -> Option<Budget> {
+    if chosen.is_empty() { given } else { budget.ok() }
 }
 
 /// Those that show something beside these frames, and whose cost has a limit.
@@ -184,6 +190,16 @@ mod tests {
     fn of_paths(paths: &[&str]) -> Candidates {
         let features = applicable::of_paths(paths.iter().map(Path::new));
         Candidates { features, processes: 3, ..Candidates::default() }
+    }
+
+    #[test]
+    fn a_default_budget_limits_only_what_auto_adds() {
+        let chosen = applicable::of_paths([Path::new("/l/libgomp.so.1")]);
+        let budget = || BUDGET.parse::<Budget>();
+        assert_eq!(kept(None, &[], budget()), None);
+        assert_eq!(kept(None, &chosen, budget()), budget().ok());
+        let given: Option<Budget> = "5%".parse().ok();
+        assert_eq!(kept(given, &[], Ok(given.unwrap())), given);
     }
 
     #[test]

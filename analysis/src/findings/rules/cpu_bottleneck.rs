@@ -1,6 +1,7 @@
 //! Devices that rest while one thread of the program has all the work.
 
 use std::cmp::Reverse;
+use std::iter;
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
@@ -8,19 +9,22 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::profile::timeline::Lane;
 use deepctx_profile::tree::{NodeId, Tree};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::gpu_windows::{MIN_SECONDS, Utilization, gpus};
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time, written};
 use crate::amount::percent;
+use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain, Location, LocationKind};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
     id: "cpu-bottleneck",
     what: "devices that rest while a thread of the program keeps a CPU busy: it prepares their work, or launches it",
     definition: "windows of time, from the first on in which a GPU was busy, in which each GPU that ran anything is \
-                 busy for less than `max_gpu_percent`, and a thread of the program is on a CPU for more than \
-                 `min_cpu_percent` / all these windows ≥ `min_percent`; a capture of at least `min_seconds`",
+                 busy for less than `max_gpu_percent`, and a thread of a process that launches work is on a CPU for \
+                 more than `min_cpu_percent` / all these windows ≥ `min_percent`; a capture of at least `min_seconds`",
     source: "SageMaker Debugger (`CPUBottleneck`)",
     origin: "share of snapshots with GPU < 10 % and a CPU > 90 % is > 50 %",
     needs: "samples of threads, launches, and system metrics of GPUs",
@@ -53,6 +57,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if threads.is_empty() {
         return no_host_time();
     }
+    if samples_of_window(facts.whole()) < SAMPLES_OF_WINDOW {
+        return Outcome::missing(reason::TOO_FEW_SAMPLES);
+    }
+    let threads = working(facts, threads);
     let datapoints = utilization.windows;
     let Some(held) = held(facts, values, &utilization, &threads) else {
         return Outcome::Healthy { datapoints };
@@ -84,13 +92,50 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// Time on the CPU, thread by thread. Where threads are not separate, lanes are sums of processes.
+/// Least samples of a busy thread in a window: with fewer, one more or less decides.
+const SAMPLES_OF_WINDOW: f64 = 4.0;
+
+/// How many samples a thread has in a window if it is always on a CPU.
+fn samples_of_window(profile: &Profile) -> f64 {
+    let time = profile.tree.total(Metric::CpuTime);
+    let samples = profile.tree.total(Metric::Samples).sum.max(time.count);
+    profile.timeline.window().0 as f64 * samples as f64 / time.sum.max(1) as f64
+}
+
+/// Time on the CPU, thread by thread, of processes that launch work: a capture may have others of the machine, and the
+/// profiler. Where threads are not separate, lanes are sums of processes.
 fn threads(profile: &Profile) -> Vec<&Lane> {
+    let tree = &profile.tree;
+    let caller = |at: &NodeId| Some(tree.node(*at).parent);
+    let is_process = |at: &NodeId| matches!(profile.frames.get(tree.node(*at).frame), Frame::Process { .. });
+    let process = |(node, _)| {
+        let mut callers = iter::successors(Some(node), caller).take_while(|at| *at != NodeId::ROOT);
+        callers.find(is_process)
+    };
+    let launching: FxHashSet<NodeId> = tree.cells(Metric::Kernels).filter_map(process).collect();
     let is_thread = |lane: &Lane| {
-        let frame = profile.frames.get(profile.tree.node(lane.node).frame);
-        lane.metric == Metric::CpuTime && matches!(frame, Frame::Thread { .. })
+        let node = tree.node(lane.node);
+        let is_thread = matches!(profile.frames.get(node.frame), Frame::Thread { .. });
+        lane.metric == Metric::CpuTime && is_thread && launching.contains(&node.parent)
     };
     profile.timeline.lanes().iter().filter(|lane| is_thread(lane)).collect()
+}
+
+/// Without threads that spin for most of their time: these keep a CPU busy while they wait.
+fn working<'f>(facts: &Facts<'f>, threads: Vec<&'f Lane>) -> Vec<&'f Lane> {
+    let mut sums: FxHashMap<[FrameId; 2], [u64; 2]> = FxHashMap::default();
+    for (node, sum) in facts.values(Metric::CpuTime) {
+        let [all, spins] = sums.entry(key(&facts.profile().tree, facts.thread(node))).or_default();
+        *all = all.saturating_add(sum.value);
+        if facts.classes(node).has(Class::Spin) {
+            *spins = spins.saturating_add(sum.value);
+        }
+    }
+    let tree = &facts.whole().tree;
+    let works = |lane: &&Lane| {
+        sums.get(&key(tree, lane.node)).is_none_or(|[all, spins]| percent(*spins, *all) <= 50.0)
+    };
+    threads.into_iter().filter(works).collect()
 }
 
 /// `None` if there is no such window.

@@ -37,13 +37,16 @@ pub(super) fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
 }
 
 /// The same with a thread that is on a CPU for these parts of the half seconds, in percent.
-pub(super) fn with_thread(mut profile: Profile, cpu: [u64; 20]) -> Profile {
-    let frames = ["P py-7", "T py/7", "y /a/train.py:step:31"];
+pub(super) fn with_thread(profile: Profile, cpu: [u64; 20]) -> Profile {
+    with_thread_of(profile, ["P py-7", "T py/7", "y /a/train.py:step:31"], cpu)
+}
+
+fn with_thread_of(mut profile: Profile, frames: [&str; 3], cpu: [u64; 20]) -> Profile {
     let frames = frames.map(|text| text::parse_frame(&mut profile, text).unwrap());
     let thread = profile.add(&frames[..2], Metric::Samples, 0);
     for (half, busy) in (0u64..).zip(cpu) {
         let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
-        profile.add(&frames, Metric::CpuTime, busy * 5_000_000);
+        (0..busy).for_each(|_| _ = profile.add(&frames, Metric::CpuTime, 5_000_000));
         profile.timeline.add_span(thread, Metric::CpuTime, from, to, busy * 5_000_000);
     }
     profile
@@ -64,6 +67,17 @@ fn devices_that_rest_while_a_thread_works_are_found() {
     // Before its first kernel a program starts.
     let starts = std::array::from_fn(|half| if half < 15 { 0 } else { 100 });
     assert_eq!(found(RULE, &with_thread(utilization(starts, 25, 20), [100; 20])), "healthy");
+    // Another process of the machine, which launches nothing.
+    let beside = with_thread(utilization(rests, 25, 20), [50; 20]);
+    let beside = with_thread_of(beside, ["P cc-9", "T cc/9", "n parse"], [100; 20]);
+    assert_eq!(found(RULE, &beside), "healthy");
+    let spins = ["P py-7", "T omp/8", "n gomp_team_barrier_wait_end"];
+    assert_eq!(found(RULE, &with_thread_of(utilization(rests, 25, 20), spins, [100; 20])), "healthy");
+    // Each sample stands for longer than a window.
+    let mut rare = with_thread(utilization(rests, 25, 20), [100; 20]);
+    let process = text::parse_frame(&mut rare, "P py-7").unwrap();
+    _ = rare.add(&[process], Metric::CpuTime, 1_000_000_000_000);
+    assert_eq!(found(RULE, &rare), "record with --duration, or a higher --freq");
     // Time of processes is the sum of their threads'.
     assert_eq!(found(RULE, &utilization(rests, 25, 100)), "record with nothing");
     check(RULE, LAUNCHES, "record with nothing");

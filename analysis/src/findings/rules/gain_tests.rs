@@ -421,6 +421,7 @@ fn pressure_of_disks_says_how_long_the_program_waited() {
     let waits = "waits of the program's threads for disks";
     assert_eq!(last(&waiting("disk", &pressed)), format!("{waits}: 1.00 s (measured)"));
     assert_eq!(last(&waiting("futex", &pressed)), format!("{waits}: 0 ns (measured)"));
+    assert!(last(&waiting("stack lost", &pressed)).starts_with(&format!("{waits}, at least: 0 ns")));
     assert!(!last(&profile(&pressed)).starts_with(waits));
 }
 

@@ -2,6 +2,7 @@
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::tree::NodeId;
 
 use super::pressure::PressureCheck;
 use super::{Facts, Outcome, Rule, Values};
@@ -41,13 +42,25 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 /// Waits of the program itself, if they were recorded. They are no bound: it may wait for a process that reads for it.
 fn own_waits(facts: &Facts<'_>) -> Option<Figure> {
+    // As for the pressure: a part has no other.
+    let whole = facts.whole();
     if !facts.whole_has(Metric::OffCpuTime) {
         return None;
     }
-    let is_for_disk = |node| match facts.frame(node) {
-        Frame::Wait { reason } => facts.profile().strings.get(reason) == "disk",
-        _ => false,
+    let reason = |node: NodeId| match whole.frames.get(whole.tree.node(node).frame) {
+        Frame::Wait { reason } => whole.strings.get(reason),
+        _ => "",
     };
-    let waited = facts.share_where(Metric::OffCpuTime, is_for_disk).part.value;
-    Some(Figure::measured("waits of the program's threads for disks", waited as f64, "ns"))
+    let (mut waited, mut has_unknown) = (0u64, false);
+    for (node, cell) in whole.tree.cells(Metric::OffCpuTime) {
+        match reason(node) {
+            "disk" => waited = waited.saturating_add(cell.sum),
+            // It may have been for a disk, too.
+            other => has_unknown |= other.starts_with("stack "),
+        }
+    }
+    Some(match has_unknown {
+        true => Figure::bounded("waits of the program's threads for disks, at least", waited as f64, "ns"),
+        false => Figure::measured("waits of the program's threads for disks", waited as f64, "ns"),
+    })
 }

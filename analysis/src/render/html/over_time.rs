@@ -274,7 +274,7 @@ fn pipeline(tables: &OverTime) -> Tab {
 
 fn messages(tables: &OverTime) -> Tab {
     let columns = [
-        numbers(["From", "To", "Messages", "Receiver waits", "Sender waits", "Transfer", "Clock error"]),
+        numbers(["From", "To", "Messages", "Receiver waits", "Sender waits", "Transfer", "Error of each"]),
         vec![Column::code("Communicator"), Column::text("Not matched, or by inferred ranks")],
     ];
     let matched = tables.messages.pairs.iter().map(|row| {

@@ -53,11 +53,13 @@ fn group_ranks_in_words(row: &GroupSignature) -> String {
 /// The kinds of parallelism of a communicator, and whether they are inferred.
 pub(in crate::render) fn kinds_in_words(row: &GroupSignature) -> String {
     let names: Vec<&str> = row.kinds.iter().map(|kind| kind.name()).collect();
-    match row.kinds_basis {
+    let kinds = match row.kinds_basis {
         KindBasis::Named => names.join(" and "),
         KindBasis::Inferred => format!("{} (inferred)", names.join(" or ")),
         KindBasis::Unknown => "kind not known".to_owned(),
-    }
+    };
+    let are_several = row.group_size.is_some_and(|size| row.ranks.len() > size as usize);
+    if are_several { format!("{kinds}, several groups of this name") } else { kinds }
 }
 
 /// The most frequent operations of a communicator.

@@ -65,7 +65,7 @@ pub(super) fn messages(found: &MessageWaits, rows: usize, out: &mut dyn Write) -
     if !pairs.is_empty() {
         writeln!(
             out,
-            "  from    to  messages  receiver waits  sender waits  transfer  clock error  communicator"
+            "  from    to  messages  receiver waits  sender waits  transfer   error each  communicator"
         )?;
     }
     for row in pairs.iter().take(rows) {

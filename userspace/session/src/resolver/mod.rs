@@ -97,6 +97,9 @@ impl Resolver {
         for pid in self.processes.lost_ends(exists) {
             self.symbolizer.exit(pid, now_ns);
             self.processes.ended(pid, now_ns);
+            if let Some(own) = &mut self.own {
+                own.ended(pid, now_ns);
+            }
         }
     }
 
@@ -250,10 +253,16 @@ impl Symbols for Resolver {
     fn on_exit(&mut self, event: &ProcessEvent) {
         self.symbolizer.exit(event.pid, event.header.time_ns);
         self.processes.ended(event.pid, event.header.time_ns);
+        if let Some(own) = &mut self.own {
+            own.ended(event.pid, event.header.time_ns);
+        }
     }
 
     fn retire(&mut self, before_ns: u64) {
         self.processes.drop_stale();
+        if let Some(own) = &mut self.own {
+            own.retire(before_ns);
+        }
         if before_ns < self.retired_ns.saturating_add(SECOND_NS) {
             return;
         }

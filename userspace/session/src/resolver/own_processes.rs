@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 pub(super) struct OwnProcesses {
     /// Since when each number means such a process, `CLOCK_MONOTONIC` nanoseconds.
     since_ns: FxHashMap<u32, u64>,
+    /// When some of them ended whose samples may still come.
+    ended_ns: FxHashMap<u32, u64>,
     /// Workers that were started until the last refresh.
     known: u64,
     /// Targets that were given by pid.
@@ -25,7 +27,12 @@ impl OwnProcesses {
         let own = std::process::id();
         // No other process gets the number while this one runs.
         let since_ns = FxHashMap::from_iter([(own, u64::MAX)]);
-        (!named.contains(&own)).then(|| Self { since_ns, known: 0, named: named.to_vec() })
+        (!named.contains(&own)).then(|| Self {
+            since_ns,
+            ended_ns: FxHashMap::default(),
+            known: 0,
+            named: named.to_vec(),
+        })
     }
 
     /// Whether a process is one of them. Workers that ended are, as long as nobody else has their number.
@@ -41,6 +48,27 @@ impl OwnProcesses {
         if self.since_ns.get(&child).is_some_and(|since_ns| *since_ns < time_ns) {
             self.since_ns.remove(&child);
         }
+    }
+
+    /// A process ended. Its number is given away once its samples are used: the record of the next fork may be lost.
+    pub(super) fn ended(&mut self, pid: u32, time_ns: u64) {
+        self.refresh();
+        if self.since_ns.get(&pid).is_some_and(|since_ns| *since_ns < time_ns) {
+            self.ended_ns.insert(pid, time_ns);
+        }
+    }
+
+    /// All samples before this time are used.
+    pub(super) fn retire(&mut self, before_ns: u64) {
+        let since = &mut self.since_ns;
+        self.ended_ns.retain(|pid, ended_ns| {
+            let is_over = *ended_ns < before_ns;
+            // Another worker may have the number by now.
+            if is_over && since.get(pid).is_some_and(|since_ns| *since_ns < *ended_ns) {
+                since.remove(pid);
+            }
+            !is_over
+        });
     }
 
     /// Takes up workers that were started since the last refresh.
@@ -89,6 +117,23 @@ mod tests {
         own.add(NAMED, 100);
         assert!(own.contains(std::process::id()) && own.contains(WORKER));
         assert!(!own.contains(OTHER) && !own.contains(NAMED));
+    }
+
+    #[test]
+    fn a_lost_fork_keeps_no_number_of_an_ended_worker() {
+        let mut own = OwnProcesses::of_this(&[]).unwrap();
+        own.add(WORKER, 100);
+        own.ended(WORKER, 200);
+        own.retire(200);
+        assert!(own.contains(WORKER), "samples until its end may still come");
+        own.retire(201);
+        assert!(!own.contains(WORKER));
+        // Its number went to another worker before that.
+        own.add(WORKER, 300);
+        own.ended(WORKER, 400);
+        own.add(WORKER, 500);
+        own.retire(600);
+        assert!(own.contains(WORKER));
     }
 
     #[test]

@@ -31,9 +31,10 @@ const Beside = (() => {
     return tab ? tab.rows : [];
   }
 
-  function openFinding(title) {
+  function openFinding(row) {
     openTab("findings");
-    const heading = [...byId("view").querySelectorAll("h3")].find((each) => each.textContent === title);
+    const shown = rowsOf("findings").filter((each) => state.search === null || each.some((text) => state.search.test(text)));
+    const heading = byId("view").querySelectorAll("h3")[shown.indexOf(row)];
     if (heading) heading.scrollIntoView();
   }
 
@@ -41,7 +42,7 @@ const Beside = (() => {
   function summary(into) {
     // Sheets without a severity are those of rules that found nothing.
     const findings = rowsOf("findings").filter((row) => row[2] !== "");
-    list(into, "Findings", findings, (item, row) => item.append(button(row[0], "Show this finding", () => openFinding(row[0]))));
+    list(into, "Findings", findings, (item, row) => item.append(button(row[0], "Show this finding", () => openFinding(row))));
     list(into, "Phases", rowsOf("phases"), (item, [phase, , part]) => {
       item.append(make("span", phase), make("span", part));
       item.style.background = "linear-gradient(to right, var(--line) " + part + ", transparent 0)";

@@ -255,7 +255,7 @@ const Timeline = (() => {
     for (const [place, top, end] of counters) {
       const counter = model.counters[place];
       const name = element("span", "lane counter", parts.lanes, counter.label);
-      name.title = counter.label + ": up to " + counted(counter, counter.most);
+      name.title = counter.label + ": up to " + counterValue(counter, counter.most);
       name.style.top = top + "px";
       name.style.height = Math.max(0, Math.min(ROW, end - top)) + "px";
     }
@@ -263,7 +263,7 @@ const Timeline = (() => {
   }
 
   // A value of a counter as text.
-  function counted(counter, value) {
+  function counterValue(counter, value) {
     if (value === undefined) return "not known yet";
     if (counter.unit === "share") return (value * 100).toFixed(1) + "%";
     if (counter.unit === "bytes") return amount(Math.round(value), "bytes");
@@ -278,7 +278,7 @@ const Timeline = (() => {
   }
 
   function tellCounter(counter, moment) {
-    const said = [counted(counter, Events.valueAt(counter, moment)) + " at " + Picture.moment(moment, 10), "most " + counted(counter, counter.most)];
+    const said = [counterValue(counter, Events.valueAt(counter, moment)) + " at " + Picture.moment(moment, 10), "most " + counterValue(counter, counter.most)];
     if (counter.thinned) said.push("of many values, the highest of each part of the time");
     parts.event.replaceChildren(make("strong", counter.label), make("br"), said.join(" · "));
   }
