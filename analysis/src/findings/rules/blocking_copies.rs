@@ -2,11 +2,11 @@
 
 use deepctx_profile::metric::Metric;
 
+use super::pageable_copies::share_of_device;
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values};
 use crate::findings::facts::{Class, Classes, KERNELS_AND_COPIES};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
-use crate::findings::share::Sum;
 
 pub(super) const RULE: Rule = Rule {
     id: "blocking-copies",
@@ -25,12 +25,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::missing(reason::NO_COPY_TIME);
     }
     let blocks = |classes: Classes| classes.has(Class::BlockingCopy) && !classes.has(Class::DeviceCopy);
-    let mut share = facts.share_of(Metric::CopyTime, |classes, _| blocks(classes));
-    let kernels = facts.share(Metric::GpuTime, Class::BlockingCopy).whole;
-    share.exact = [Sum::default(), kernels];
     ShareCheck {
         metric: Metric::CopyTime,
-        share,
+        share: share_of_device(facts, blocks),
         limit: "min_percent",
         of: Some(KERNELS_AND_COPIES),
         places: None,

@@ -63,8 +63,8 @@ fn judge(facts: &Facts<'_>, values: &Values<'_>, share: Share) -> Outcome {
     .outcome(facts, values)
 }
 
-/// The part of the device's time in copies of these classes that the program repeats.
-fn share_of_device(facts: &Facts<'_>, is_in: impl Fn(Classes) -> bool) -> Share {
+/// The part of the time of kernels and copies that is in copies of these classes.
+pub(super) fn share_of_device(facts: &Facts<'_>, is_in: impl Fn(Classes) -> bool) -> Share {
     let mut share = facts.share_of(Metric::CopyTime, |classes, _| is_in(classes));
     let kernels = facts.share(Metric::GpuTime, Class::PageableCopy).whole;
     share.exact = [Sum::default(), kernels];
