@@ -29,6 +29,8 @@ use crate::view;
 
 /// Events handled before the next drawing: a held key or a pasted text must not starve the screen.
 const EVENTS_PER_DRAW: usize = 64;
+/// How long crossterm may wait for one more event: without any time it would not look at the terminal.
+const KEY_WAIT: Duration = Duration::from_millis(1);
 
 /// Poll interval while a snapshot is expected: a tenth of a noticeable delay.
 const POLL_SOON: Duration = Duration::from_millis(10);
@@ -119,7 +121,7 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
         keyboard.wait(wait)?;
         more = true;
         for _ in 0..EVENTS_PER_DRAW {
-            if !event::poll(Duration::ZERO)? {
+            if !event::poll(KEY_WAIT)? {
                 more = false;
                 break;
             }

@@ -126,8 +126,7 @@ impl Keyboard {
     /// Waits until there is input, a signal, or the timeout.
     ///
     /// # Errors
-    /// When the terminal has hung up. crossterm must not be called after that: version 0.29 treats the read error as
-    /// "try again" and never returns.
+    /// When the terminal has hung up, which crossterm 0.29 would not report: it treats the end of input as no input.
     pub(crate) fn wait(&self, time: Duration) -> io::Result<()> {
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
@@ -154,6 +153,9 @@ impl AsFd for Keyboard {
 
 #[cfg(test)]
 mod tests {
+    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+    use rustix::stdio::dup2_stdin;
+
     use super::*;
 
     #[test]
@@ -163,6 +165,26 @@ mod tests {
         assert!(keyboard.wait(Duration::ZERO).is_ok());
         drop(theirs);
         assert_eq!(keyboard.wait(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn reading_a_keyboard_that_hung_up_ends() {
+        let limit = Duration::from_secs(60);
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        unlockpt(&ours).unwrap();
+        dup2_stdin(ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap()).unwrap();
+        let (to_test, polled) = std::sync::mpsc::channel();
+        let (hung_up, to_reader) = std::sync::mpsc::channel();
+        // A reader that never returns cannot be joined.
+        std::thread::spawn(move || {
+            to_test.send(crossterm::event::poll(Duration::from_millis(1)).unwrap()).unwrap();
+            to_reader.recv().unwrap();
+            to_test.send(crossterm::event::poll(Duration::from_millis(1)).unwrap_or(false)).unwrap();
+        });
+        assert_eq!(polled.recv_timeout(limit), Ok(false));
+        drop(ours);
+        hung_up.send(()).unwrap();
+        assert_eq!(polled.recv_timeout(limit), Ok(false));
     }
 
     #[test]
