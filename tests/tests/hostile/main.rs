@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod busy_cpus;
 mod changing_user;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
@@ -35,11 +36,13 @@ mod table_builder;
 mod worker_support;
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+
+use cli_support::victim::VICTIM;
 
 /// `nobody`, which owns nothing of importance.
 const OTHER: u32 = 65534;
@@ -68,11 +71,21 @@ fn compiled_workload(folder: &Path, name: &str) -> PathBuf {
     built
 }
 
+/// A process of an innocent user that began now, and computes until it is killed. `program`: `innocent`, compiled.
+fn computing(program: &Path) -> OtherUserProcess {
+    let mut command = Command::new(program);
+    command.arg("3600").uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut process = OtherUserProcess::root(&mut command);
+    process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    process
+}
+
 /// Percentage of complete stacks, from a recording's final output.
 fn complete_share(said: &str) -> f64 {
     let share = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
     share.and_then(|share| share.parse().ok()).unwrap_or_else(|| panic!("no share: {said}"))
 }
+
 /// A process of the other user; killed when the test ends.
 struct OtherUserProcess(Child);
 

@@ -5,14 +5,12 @@
 //! (`full_tables`).
 
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
-use super::cli_support::victim::{Samples, VICTIM};
+use super::cli_support::victim::Samples;
 use super::cli_support::{can_capture, folded, program};
-use super::{OtherUserProcess, compiled_workload, open_folder};
+use super::{OtherUserProcess, compiled_workload, computing, open_folder};
 
 /// More than the table's 8192 processes.
 const CHILDREN: &str = "8300";
@@ -44,13 +42,4 @@ fn thousands_of_sleeping_children_harm_nobody() {
     });
     let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
-}
-
-/// A process that began now, and computes until it is killed.
-fn computing(program: &Path) -> OtherUserProcess {
-    let mut command = Command::new(program);
-    command.arg("3600").uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut process = OtherUserProcess::root(&mut command);
-    process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    process
 }

@@ -80,6 +80,7 @@ mod no_executable;
 mod overlayfs;
 mod perf_event;
 mod prepare;
+pub mod priority;
 mod probe_counters;
 mod probes;
 mod processes;

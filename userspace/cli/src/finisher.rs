@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use deepctx_capture::Capture;
+use deepctx_capture::{Capture, priority};
 use deepctx_session::{PipelinePanicked, Session, SessionResult};
 use tokio::sync::oneshot;
 
@@ -40,6 +40,7 @@ impl Finisher {
         let run = move || {
             let Ok((FinishTask { capture, session, detached }, done)) = ordered.recv() else { return };
             let began = Instant::now();
+            priority::raise();
             let counters = capture.stop();
             let stopped = began.elapsed();
             detached.store(true, Ordering::Relaxed);
