@@ -5,10 +5,11 @@
 //!
 //! All test programs are compiled once, for the whole workspace, by the linter if it also runs. They then run in three
 //! parallel queues: compile-only checks in one, the programs in the order of their groups in another, and those that
-//! take minutes in the third, which each finished queue then helps with. An integration test file belongs to the group
-//! that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged groups run as
-//! root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is `true`, except
-//! where the absence or presence of a GPU is the reason (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
+//! take minutes in the third, which each finished queue then helps with. Emulated guests run beside all of them, with
+//! the CPU time that these leave. An integration test file belongs to the group that begins its name (`live_native.rs`
+//! to `live`); all others are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints
+//! a line `skipped: REASON`, which is a failure where `CI` is `true`, except where the absence or presence of a GPU is
+//! the reason (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
 
 mod disk;
 mod ended;
@@ -118,8 +119,7 @@ const SOAK: &str = "soak";
 /// Groups whose programs depend only on what they start, so that any row may run them concurrently: long-running ones
 /// first, the smallest last. Not `gpu`: its programs share the files of the simulated device, and a probe in a file
 /// affects every process that maps it.
-const INDEPENDENT: [&str; 8] =
-    ["torch", "python", KERNELS, "jax", "live", "exports", "unwind-oracle", "unit"];
+const INDEPENDENT: [&str; 7] = ["torch", "python", "jax", "live", "exports", "unwind-oracle", "unit"];
 
 /// Groups without test programs of the workspace.
 const WITHOUT_PROGRAMS: [&str; 7] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz", SOAK];
@@ -160,12 +160,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             outcomes
         });
         let longest_first = scope.spawn(|| taken(&independent));
+        let emulated = scope.spawn(|| wanted_kernels(compiled.as_ref().map(|(built, _)| built), options));
         if let Some((built, surroundings)) = &compiled {
             outcomes.extend(others(built, surroundings, options));
             outcomes.extend(taken(&independent));
         }
-        outcomes
-            .extend([beside, longest_first].into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
+        let rows = [beside, longest_first, emulated];
+        outcomes.extend(rows.into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
     });
     if options.wants("docs") {
         let of_all = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
@@ -268,7 +269,7 @@ fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
     std::iter::from_fn(next).map(|job| job()).collect()
 }
 
-/// Test programs of the wanted groups that any row may run, and emulated guests.
+/// Test programs of the wanted groups that any row may run.
 fn independent<'a>(
     built: &'a BuildOutput,
     surroundings: &'a TestEnvironment,
@@ -290,13 +291,6 @@ fn independent<'a>(
                 } else if variants.is_empty() {
                     jobs.push_back(run(program, None));
                 }
-            }
-        }
-        if group == KERNELS {
-            let wanted = KERNELS_OF_GROUPS.into_iter().filter(|(name, _)| options.wants(name));
-            let kernels: Vec<Kernels> = wanted.map(|(_, kernels)| kernels).collect();
-            if !kernels.is_empty() {
-                jobs.push_back(Box::new(move || other_kernels(&kernels, product)));
             }
         }
     }
@@ -344,6 +338,16 @@ fn other_machine() -> Outcome {
         None => check("aarch64", || aarch64::run(&aarch64::Options::default())),
         Some(reason) => Outcome::skipped("aarch64", SkipReason::Missing(reason)),
     }
+}
+
+/// Boots the kernels of the wanted groups, if any.
+fn wanted_kernels(built: Option<&BuildOutput>, options: &Options) -> Vec<Outcome> {
+    let wanted = KERNELS_OF_GROUPS.into_iter().filter(|(name, _)| options.wants(name));
+    let kernels: Vec<Kernels> = wanted.map(|(_, kernels)| kernels).collect();
+    if kernels.is_empty() {
+        return Vec::new();
+    }
+    vec![other_kernels(&kernels, built.and_then(|built| built.product.as_deref()))]
 }
 
 /// Checks other kernels, if this machine can emulate them.
