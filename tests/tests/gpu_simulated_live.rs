@@ -172,7 +172,7 @@ fn training_loop_kernels_appear_below_the_lines_that_launched_them() {
 #[test]
 fn late_attach_records_later_work_and_leaves_the_program_unchanged() {
     let Some(program) = simulated::launcher() else { return };
-    let words = "--threads 4 --rate 10000 --seconds 20 --copies";
+    let words = "--threads 4 --rate 10000 --until-input-ends --copies";
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     let words: Vec<_> = words.split(' ').collect();
     let Some(capture) = record_late(setting, &program, &words, |capture| {

@@ -1,7 +1,7 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and prints the number of each.
 //
 // gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S]
-// [--graphs | --forked-graphs | --built-graphs] [--copies] [--borrow] [--wait | --attended]
+// [--graphs | --forked-graphs | --built-graphs] [--copies] [--borrow] [--wait | --attended] [--until-input-ends]
 //
 // It needs no CUDA headers and no device: it uses the `libcuda.so.1` that the linker finds. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
@@ -15,6 +15,7 @@
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -300,6 +301,7 @@ struct Options {
     uint64_t launches = 0;
     double seconds = 0;
     bool graphs = false, forked = false, built = false, copies = false, borrow = false, wait = false, attended = false;
+    bool until_input_ends = false;
 };
 
 void work_on(const Options &options, Handle library, Handle context, Handle module, std::atomic<bool> &stop) {
@@ -482,6 +484,7 @@ int main(int count, char **words) {
         else if (word == "--borrow") options.borrow = true;
         else if (word == "--wait") options.wait = true;
         else if (word == "--attended") options.attended = true;
+        else if (word == "--until-input-ends") options.until_input_ends = true;
         else {
             std::fprintf(stderr, "unknown word %s\n", words[i]);
             return 2;
@@ -518,6 +521,8 @@ int main(int count, char **words) {
         usleep(20000);
         const uint64_t now = now_ns(CLOCK_MONOTONIC);
         if (options.seconds > 0 && double(now - begin) > options.seconds * 1e9) stop = true;
+        pollfd input{0, POLLIN, 0};
+        if (options.until_input_ends && poll(&input, 1, 0) > 0) stop = true;
         if (now - ticked > 1000000000u) {
             ticked = now;
             uint64_t total = 0;
