@@ -96,6 +96,22 @@ reasons! {
         helps "mappings at the lowest addresses are kept; `mapping-left-out` counts the others";
 }
 
+reasons! {
+    class Gap, page "unwinding.md";
+    /// Replaces `unknown-process` as the end of a native walk, once a process got no unwind data.
+    pub const PROCESS_WITHOUT_ROOM = "process-without-room",
+        "the process has no unwind data: the kernel's tables have no room for it",
+        helps "fewer targets (`--pid`, `--cgroup`); it is tried again now and then";
+    /// The same, where its user may have no more.
+    pub const PROCESS_OVER_SHARE = "process-over-share",
+        "the process has no unwind data: its user has most of the kernel's tables, and others need the rest",
+        helps "fewer targets of this user (`--pid`, `--cgroup`); it is tried again now and then";
+    /// The same, where its user gave room back.
+    pub const PROCESS_GAVE_WAY = "process-gave-way",
+        "the process has no unwind data for now: its user had most of the kernel's tables, and others needed some",
+        helps "wait: it is tried again; or fewer targets of this user (`--pid`, `--cgroup`)";
+}
+
 /// Why something was dropped or has a gap, as a profile keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {

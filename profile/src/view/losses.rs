@@ -6,7 +6,10 @@
 use deepctx_common::end::WalkEnd;
 use deepctx_common::reason::Reason;
 
-use crate::ledger::{Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, LossRow, Stage, UNKNOWN_END};
+use crate::ledger::{
+    Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, LossRow, PROCESS_GAVE_WAY, PROCESS_OVER_SHARE,
+    PROCESS_WITHOUT_ROOM, Stage, UNKNOWN_END,
+};
 use crate::order::SortRows as _;
 use crate::profile::Profile;
 use crate::view::snapshot::StageRow;
@@ -62,7 +65,8 @@ fn cut(ledger: &Ledger) -> impl Iterator<Item = (&'static Reason, u64)> {
     let gaps = &ledger.stage(Stage::Resolve).gaps;
     let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
     let ends = WalkEnd::ALL.iter().filter(move |end| !intended.contains(end)).map(|end| end.reason());
-    ends.chain([CODE_TOO_NEW, CODE_LEFT_OUT, UNKNOWN_END]).map(|reason| (reason, gaps.count(reason.key)))
+    let known = [CODE_TOO_NEW, CODE_LEFT_OUT, PROCESS_WITHOUT_ROOM, PROCESS_OVER_SHARE, PROCESS_GAVE_WAY];
+    ends.chain(known).chain([UNKNOWN_END]).map(|reason| (reason, gaps.count(reason.key)))
 }
 
 #[cfg(test)]
@@ -122,6 +126,8 @@ mod tests {
         check(200, &[(no_row, 30), (WalkEnd::TooManyFrames.reason(), 20)], Some(0.75));
         check(200, &[(no_row, 10), (CODE_TOO_NEW, 30), (UNKNOWN_END, 10)], Some(0.75));
         check(200, &[(CODE_TOO_NEW, 20), (CODE_LEFT_OUT, 30)], Some(0.75));
+        let refused = [(PROCESS_WITHOUT_ROOM, 10), (PROCESS_OVER_SHARE, 15), (PROCESS_GAVE_WAY, 25)];
+        check(200, &refused, Some(0.75));
         check(200, &[(left_out, 50)], Some(1.0));
         check(10, &[(no_row, 30)], Some(0.0));
         // A file may say anything.

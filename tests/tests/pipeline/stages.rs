@@ -4,6 +4,7 @@ use crate::pipeline_support::{
     NamesInAddresses, ReplayStep, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
     run_with, steps,
 };
+use deepctx_pipeline::symbols::ProcessRefusal;
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
@@ -141,6 +142,45 @@ fn walk_that_ended_at_left_out_code_says_so() {
     check(record, "app-7;[unknown: code-too-new];f;b.g 1");
     let record = "10 sample 7/7 app b.g! gap:no-row native=no-row";
     check(record, "app-7;[unknown: no-row];b.g 1");
+}
+
+#[test]
+fn walk_in_a_refused_process_says_why() {
+    let unknown = "app f! gap:unknown-process native=unknown-process";
+    // The same stack before, while and after the process is refused, and that of another one.
+    let records = format!(
+        "
+        10 sample 7/7 {unknown}
+        20 sample 7/7 {unknown}
+        21 sample 8/8 {unknown}
+        22 sample 7/7 app f! g gap:no-row native=no-row
+        30 sample 7/7 {unknown}
+        "
+    );
+    let refusals = [
+        (ProcessRefusal::NoRoom, "process-without-room"),
+        (ProcessRefusal::OverShare, "process-over-share"),
+        (ProcessRefusal::GaveWay, "process-gave-way"),
+    ];
+    for (refusal, key) in refusals {
+        let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
+        pipeline.symbols().refused = Some((7, 15..25, refusal));
+        for step in steps(&records) {
+            if let ReplayStep::Feed(input) = step {
+                pipeline.feed(input);
+            }
+        }
+        // Those after the first are cached by then.
+        (10..40).for_each(|time| pipeline.advance(time));
+        pipeline.finish();
+        assert_eq!(pipeline.accounts().stacks_and_complete(), (5, 0));
+        let profile = pipeline.profile();
+        assert!(folded(profile).contains(&format!("app-7;[unknown: {key}];f 1\n")), "{}", folded(profile));
+        let gaps = &profile.ledger.stage(Stage::Resolve).gaps;
+        assert_eq!([key, "unknown-process", "no-row"].map(|key| gaps.count(key)), [1, 3, 1]);
+        assert_eq!(complete_share(&profile.ledger), Some(0.0));
+        profile.ledger.check(CheckTime::Finished).unwrap();
+    }
 }
 
 #[test]

@@ -52,6 +52,7 @@
 pub(crate) mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::reasons;
@@ -60,7 +61,8 @@ use deepctx_common::record::{
 };
 use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    CodeAddress, CompiledThunk, Name, NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
+    CodeAddress, CompiledThunk, Name, NameReceiver, ProcessFacts, ProcessRefusal, PythonReference, SpaceId,
+    Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::CheckTime;
@@ -299,6 +301,8 @@ pub(crate) struct NamesInAddresses {
     pub(crate) kernel_renamed: bool,
     /// The process of the profiler itself.
     pub(crate) own: Option<u32>,
+    /// A process without unwind data, when, and why.
+    pub(crate) refused: Option<(u32, Range<u64>, ProcessRefusal)>,
     /// If set, nobody answers for a process that has ended.
     pub(crate) forgets_users: bool,
     ended: BTreeSet<u32>,
@@ -333,6 +337,11 @@ impl ProcessFacts for NamesInAddresses {
 
     fn is_own(&mut self, pid: u32) -> bool {
         self.own == Some(pid)
+    }
+
+    fn refusal(&mut self, pid: u32, time_ns: u64) -> Option<ProcessRefusal> {
+        let (refused, times_ns, refusal) = self.refused.as_ref()?;
+        (*refused == pid && times_ns.contains(&time_ns)).then_some(*refusal)
     }
 
     fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {

@@ -85,6 +85,7 @@ mod probe_counters;
 mod probes;
 mod processes;
 mod programs;
+mod refusals;
 mod rings;
 mod room;
 mod rows;
@@ -115,6 +116,7 @@ pub use error::CaptureError;
 pub use message::Message;
 pub use perf_event::Clock;
 pub use probes::{TensorRequests, running_kernel};
+pub use refusals::RefusedProcess;
 pub use tables::PROCESS_MAPPINGS_MAX;
 pub use targets::{Targets, parent_of};
 

@@ -12,6 +12,7 @@ use super::cpus::CpuCounters;
 use super::gpus::GpuCounters;
 use super::probe_counters::ProbeCounters;
 use super::processes::ScanCounters;
+use super::refusals::RefusedProcess;
 use super::wait_counters::WaitCounters;
 
 /// A message of a capture, in the order in which it was learned.
@@ -27,6 +28,14 @@ pub enum Message {
         time_ns: u64,
         /// The mappings.
         maps: Maps,
+    },
+    /// Processes that the kernel programs got no unwind data of, since the last time. One that is accepted later has a
+    /// [`Message::Space`] then.
+    Refused {
+        /// The processes, each once.
+        processes: Vec<RefusedProcess>,
+        /// Refusals that are not among these: too many came at once.
+        left_out: u64,
     },
     /// Totals of the kernel programs' counters, by [`Counter`] number.
     Counters([u64; Counter::ALL.len()]),

@@ -21,6 +21,7 @@ use super::arena::QUARANTINE_NS;
 use super::clock::monotonic_ns;
 use super::executables::{Executables, MappingRows};
 use super::no_executable::NoExecutable;
+use super::refusals::Refusals;
 use super::room::Room;
 use super::scan_job::{InheritedPython, ProcessReading, PythonSearch, ScanJob, ScanReading, Shape};
 use super::tables::{Eviction, TableError, Tables};
@@ -230,6 +231,8 @@ pub(crate) struct Processes {
     /// Evicted users: when, and which table was full. Nothing new of them is published for a while.
     held_back: HashMap<u32, (u64, Room)>,
     notices: Notices,
+    /// Processes without unwind data, for the pipeline.
+    refusals: Refusals,
 }
 
 /// What a notice is about.
@@ -274,12 +277,18 @@ impl Processes {
             missing_before,
             held_back: HashMap::new(),
             notices: Notices::default(),
+            refusals: Refusals::default(),
         }
     }
 
     /// The tables.
     pub(crate) fn tables(&mut self) -> &mut Tables {
         &mut self.tables
+    }
+
+    /// Processes without unwind data, which the pipeline does not know of yet.
+    pub(crate) fn refusals(&mut self) -> &mut Refusals {
+        &mut self.refusals
     }
 
     /// Bytes in this process's memory.
@@ -289,6 +298,7 @@ impl Processes {
             + table_bytes(self.states.capacity(), size_of::<(u32, State)>())
             + self.tables.held_bytes()
             + self.executables.held_bytes()
+            + self.refusals.held_bytes()
     }
 
     /// Notices since the last call.
@@ -333,9 +343,16 @@ impl Processes {
     /// # Errors
     /// It could not be read, runs another program by now, or has no room.
     pub(crate) fn finish(&mut self, reading: ScanReading) -> Result<ScanResult, ScanError> {
+        let (pid, read_ns) = (reading.pid, reading.process.as_ref().map_or(0, |process| process.time_ns));
         let finished = self.publish(reading);
-        if let Err(ScanError::Tables(error)) = &finished {
-            self.notices.add(notice_key(error), error.to_string());
+        match &finished {
+            Ok(_) => self.refusals.forget(pid),
+            Err(ScanError::Tables(error)) => {
+                self.notices.add(notice_key(error), error.to_string());
+                self.refusals.refused(pid, read_ns, error);
+            }
+            // There may be data of it, and it was not refused any.
+            Err(ScanError::Process { .. }) => {}
         }
         if let Some(Eviction { user, room, pids }) = self.tables.give_way() {
             self.make_room(user, room, &pids, monotonic_ns());
@@ -363,6 +380,7 @@ impl Processes {
             let mappings = self.tables.mappings_of(pid) as u64;
             let gone = self.tables.remove_process(pid, now_ns);
             self.executables.forget(&gone);
+            self.refusals.evicted(pid, now_ns);
             if let Some(state) = self.states.get_mut(&pid) {
                 state.leave_out(mappings, now_ns);
             }
@@ -496,6 +514,7 @@ impl Processes {
     /// The process runs another program: forgets its interpreter and its code, and allows a scan at once.
     pub(crate) fn exec(&mut self, pid: u32) {
         self.programs += 1;
+        self.refusals.forget(pid);
         self.executables.forget_process(pid);
         let before = self.states.insert(pid, State::of_program(self.programs));
         self.missing_before.add(before.unwrap_or_default().missing);
@@ -505,6 +524,7 @@ impl Processes {
     pub(crate) fn remove(&mut self, pid: u32, now_ns: u64) {
         let before = self.states.remove(&pid);
         self.missing_before.add(before.unwrap_or_default().missing);
+        self.refusals.forget(pid);
         self.executables.forget_process(pid);
         let gone = self.tables.remove_process(pid, now_ns);
         self.executables.forget(&gone);
@@ -588,7 +608,41 @@ pub(crate) fn flags(backing: Backing, has_table: bool) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_pipeline::symbols::ProcessRefusal;
+
+    use super::super::refusals::RefusedProcess;
     use super::*;
+
+    /// The refusals that wait, by process.
+    fn refused(processes: &mut Processes) -> Vec<RefusedProcess> {
+        let mut all = Vec::new();
+        processes.refusals().hand_on(|refused, _| {
+            all = refused;
+            false
+        });
+        all.sort_unstable_by_key(|refused| refused.pid);
+        all
+    }
+
+    #[test]
+    fn processes_without_unwind_data_are_reported() {
+        let mut processes = Processes::new(Tables::default(), Executables::new(None), false);
+        // No process has these numbers.
+        let ([evicted, pid], user) = ([u32::MAX - 1, u32::MAX], 1000);
+        let mapping = unwind::Mapping { begin: 0x1000, end: 0x2000, ..unwind::Mapping::default() };
+        processes.tables().set_process(evicted, user, &[mapping], PythonProcess::default(), 0).unwrap();
+        processes.make_room(user, Room::Mappings, &[evicted], 50);
+        let program = processes.begin(pid).program;
+        let (maps, files) = (Maps::default(), Err(Room::Mappings));
+        let process =
+            ProcessReading { time_ns: 60, account: user, maps, shape: vec![], files, interpreter: None };
+        assert!(processes.finish(ScanReading { pid, program, process: Ok(process) }).is_err());
+        let reported = |pid, since_ns| RefusedProcess { pid, since_ns, refusal: ProcessRefusal::GaveWay };
+        assert_eq!(refused(&mut processes), [reported(evicted, 50), reported(pid, 60)]);
+        processes.exec(pid);
+        processes.remove(evicted, 70);
+        assert!(refused(&mut processes).is_empty(), "their numbers mean others now");
+    }
 
     #[test]
     fn who_ends_right_after_an_exec_leaves_no_tables() {

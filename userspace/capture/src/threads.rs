@@ -416,6 +416,7 @@ impl Scans {
         while self.round(requests, readers, &mut rounds) {
             heartbeat.beat();
             rounds.notices.send(&self.messages);
+            self.send_refusals();
             let now_ns = monotonic_ns();
             if self.stop.load(Ordering::Acquire)
                 && now_ns.saturating_sub(*ended_ns.get_or_insert(now_ns)) > LAST_SCANS_NS
@@ -440,6 +441,17 @@ impl Scans {
         self.report(&mut rounds, LAST_REPORT);
         // There may be room again.
         rounds.notices.send(&self.messages);
+        self.send_refusals();
+    }
+
+    /// Sends which processes got no unwind data; without room in the channel they wait.
+    fn send_refusals(&mut self) {
+        let Self { processes, messages, .. } = self;
+        if !messages.is_full() {
+            processes.refusals().hand_on(|processes, left_out| {
+                messages.try_send(Message::Refused { processes, left_out }).is_ok()
+            });
+        }
     }
 
     /// Waits for a request, for a finished read, or for room in the channel, and handles it. False if all senders are

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::reason::Reason;
-use deepctx_profile::ledger::{Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, Stage, UNKNOWN_END};
+use deepctx_profile::ledger::{
+    Account, CODE_LEFT_OUT, CODE_TOO_NEW, Ledger, PROCESS_GAVE_WAY, PROCESS_OVER_SHARE, PROCESS_WITHOUT_ROOM,
+    Stage, UNKNOWN_END,
+};
 
 use crate::decode::{DecodeError, Sample};
 use crate::input::KernelCounters;
@@ -17,27 +20,48 @@ use crate::reason::{
     UNREAD, WAIT_END_LOST, WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
 };
 use crate::stages::off_cpu::WaitGaps;
+use crate::symbols::ProcessRefusal;
 
 const REASONS: usize = u8::MAX as usize + 1;
 
-/// Why a native walk ended at code whose mapping is known, and was not known to the kernel programs.
+/// Why a native walk ended at code that the kernel programs did not know, where it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnlistedCode {
-    /// It was new.
+    /// Its mapping was new.
     TooNew,
     /// Its process has too many mappings.
     LeftOut,
+    /// None of its process was known: [`ProcessRefusal::NoRoom`].
+    NoRoom,
+    /// The same: [`ProcessRefusal::OverShare`].
+    OverShare,
+    /// The same: [`ProcessRefusal::GaveWay`].
+    GaveWay,
 }
 
 impl UnlistedCode {
     /// Each of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 2] = [Self::TooNew, Self::LeftOut];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::TooNew, Self::LeftOut, Self::NoRoom, Self::OverShare, Self::GaveWay];
 
     /// As a gap.
     pub(crate) fn reason(self) -> &'static Reason {
         match self {
             Self::TooNew => CODE_TOO_NEW,
             Self::LeftOut => CODE_LEFT_OUT,
+            Self::NoRoom => PROCESS_WITHOUT_ROOM,
+            Self::OverShare => PROCESS_OVER_SHARE,
+            Self::GaveWay => PROCESS_GAVE_WAY,
+        }
+    }
+}
+
+impl From<ProcessRefusal> for UnlistedCode {
+    fn from(refusal: ProcessRefusal) -> Self {
+        match refusal {
+            ProcessRefusal::NoRoom => Self::NoRoom,
+            ProcessRefusal::OverShare => Self::OverShare,
+            ProcessRefusal::GaveWay => Self::GaveWay,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! those. Because: a call can change the meaning of later records, so all of them keep their order. Does not: take
 //! records in, or decide when they are due.
 
+use deepctx_common::end::WalkEnd;
 use deepctx_common::record::{StackSample, Wake};
 use deepctx_profile::owner::Owner;
 use deepctx_profile::profile::Profile;
@@ -20,7 +21,7 @@ use crate::stack_cache::{CachedStack, StackKey};
 use crate::stage::CallRecord;
 use crate::stages::Notes;
 use crate::stages::off_cpu::{Context, OffCpu, WaitEnd, WaitId};
-use crate::symbols::Symbols;
+use crate::symbols::{ProcessRefusal, Symbols};
 
 impl<S: Symbols> Pipeline<S> {
     /// Attributes a record with a cached stack; queues one whose stack is new.
@@ -56,6 +57,7 @@ impl<S: Symbols> Pipeline<S> {
         // The scopes of a stack are known only once all calls before it are.
         let must_wait = self.calls_wait && stages.follows_calls();
         let mut key = StackKey::new(thread, space, &sample, await_chain);
+        key.refusal = refusal(&sample, &mut self.symbols);
         if !must_wait {
             key.scopes = stages.scopes(&sample.fixed);
         }
@@ -231,6 +233,13 @@ impl<S: Symbols> Pipeline<S> {
         self.stacks.put(hash, &key, sample.words, stack);
         self.arena.release(record);
     }
+}
+
+/// Why the kernel programs did not know the process of a sample, if it was refused.
+#[inline]
+fn refusal<S: Symbols>(sample: &Sample<'_>, symbols: &mut S) -> Option<ProcessRefusal> {
+    let StackSample { native_end, pid, header, .. } = sample.fixed;
+    if native_end == WalkEnd::UnknownProcess as u8 { symbols.refusal(pid, header.time_ns) } else { None }
 }
 
 /// The thread waits from this record on; or, where waits are recorded, the record shows that it runs.

@@ -25,7 +25,7 @@ use crate::native_omitted;
 use crate::reason::{MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
 use crate::stack_words::{Code, StackWord, group, kernel_stack_words, repaired, user_stack_words};
-use crate::symbols::{Name, Symbols};
+use crate::symbols::{Name, ProcessRefusal, Symbols};
 use crate::torch_calls::TorchCallWrappers;
 
 /// Cached addresses: 96 Ki in a table of 5 MiB, which doubles at 112 Ki; a torch process has some ten thousand.
@@ -106,6 +106,8 @@ pub(crate) struct ResolveStage {
     malformed_words: u64,
     /// The native walk of the current sample ended at code that the kernel programs did not know.
     unlisted: Option<UnlistedCode>,
+    /// Why the kernel programs did not know the process of the current sample, if it was refused.
+    refusal: Option<ProcessRefusal>,
     /// Time of the current sample.
     time_ns: u64,
     path: Vec<FrameId>,
@@ -264,7 +266,7 @@ impl ResolveStage {
     ) -> bool {
         self.elements.clear();
         self.malformed_words = 0;
-        self.unlisted = None;
+        (self.unlisted, self.refusal) = (None, key.refusal);
         self.time_ns = sample.fixed.header.time_ns;
         let mut all_known = true;
         for code in kernel_stack_words(sample.kernel) {
@@ -440,17 +442,18 @@ impl ResolveStage {
         Role::Dispatch
     }
 
-    /// The gap behind the frame where a native walk ended. If the kernel programs did not know the code's mapping, and
-    /// it is known here, the reason is why they did not.
+    /// The gap behind the frame where a native walk ended. If the kernel programs did not know the code's mapping or
+    /// its process, and it is known here why, that is the reason.
     fn gap_behind(
         &mut self,
         outermost: Option<CachedFrames>,
         end: WalkEnd,
         profile: &mut Profile,
     ) -> CachedFrames {
-        let code = match outermost {
-            Some(frame) if end == WalkEnd::NoMapping && frame.left_out => UnlistedCode::LeftOut,
-            Some(frame) if end == WalkEnd::NoMapping && frame.known_code => UnlistedCode::TooNew,
+        let code = match (end, outermost, self.refusal) {
+            (WalkEnd::NoMapping, Some(frame), _) if frame.left_out => UnlistedCode::LeftOut,
+            (WalkEnd::NoMapping, Some(frame), _) if frame.known_code => UnlistedCode::TooNew,
+            (WalkEnd::UnknownProcess, _, Some(refusal)) => refusal.into(),
             _ => return self.gap(end, profile),
         };
         self.unlisted = Some(code);

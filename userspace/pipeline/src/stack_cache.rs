@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::account::MissingFrames;
 use crate::decode::Sample;
 use crate::stages::{Notes, Scopes};
-use crate::symbols::{AwaitChainId, SpaceId};
+use crate::symbols::{AwaitChainId, ProcessRefusal, SpaceId};
 
 /// Everything besides the words that determines the context of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +29,14 @@ pub(crate) struct StackKey {
     walk: [u8; 6],
     /// The frame of the coroutine that is a task's, and the chain that awaits that task.
     pub(crate) await_chain: Option<(u64, AwaitChainId)>,
+    /// Why the kernel programs did not know its process: the same words may mean another reason at another time.
+    pub(crate) refusal: Option<ProcessRefusal>,
     /// The scopes that the thread is in.
     pub(crate) scopes: Scopes,
 }
 
 impl StackKey {
-    /// The key of a stack whose thread and space are known, in no scope.
+    /// The key of a stack whose thread and space are known, in no scope, of a process that was not refused.
     pub(crate) fn new(
         thread: NodeId,
         space: SpaceId,
@@ -46,7 +48,7 @@ impl StackKey {
         // Kinds of records are few.
         let kind = fixed.header.kind as u8;
         let walk = [low, high, fixed.native_end, fixed.kernel_end, fixed.flags, kind];
-        Self { thread, space, walk, await_chain, scopes: Scopes::default() }
+        Self { thread, space, walk, await_chain, refusal: None, scopes: Scopes::default() }
     }
 
     fn has_kernel_words(&self) -> bool {
@@ -63,6 +65,9 @@ impl StackKey {
         hasher.write(&self.walk);
         if let Some((_, chain)) = self.await_chain {
             hasher.write_u32(chain.0);
+        }
+        if let Some(refusal) = self.refusal {
+            refusal.hash(&mut hasher);
         }
         if self.scopes != Scopes::default() {
             self.scopes.hash(&mut hasher);
@@ -201,6 +206,7 @@ mod tests {
             space: SpaceId(0),
             walk: [0; 6],
             await_chain: None,
+            refusal: None,
             scopes: Scopes::default(),
         }
     }

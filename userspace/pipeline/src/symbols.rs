@@ -167,10 +167,22 @@ pub struct CompiledThunk<'a> {
     pub fused: bool,
 }
 
+/// Why the kernel programs were given no unwind data of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProcessRefusal {
+    /// Their tables have no room for it.
+    NoRoom,
+    /// Its user has most of the tables, and others need the rest.
+    OverShare,
+    /// Its user had most of the tables, and gives way to others for a while: its data were evicted, or not taken.
+    GaveWay,
+}
+
 /// Receives the answer to query `n`: the frames of that address, outermost first (inlined functions follow).
 pub type NameReceiver<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
-/// What is asked about processes: what compilers made their code from, who answers for them, and which are our own.
+/// What is asked about processes: what compilers made their code from, who answers for them, which are our own, and why
+/// the kernel programs do not know them.
 pub trait ProcessFacts {
     /// The user who answers for a process now; `None` when it is gone, or nobody knows.
     fn accountable_user(&mut self, _pid: u32) -> Option<u32> {
@@ -180,6 +192,12 @@ pub trait ProcessFacts {
     /// Whether a process is the profiler itself or one of its workers, and its stacks are not wanted.
     fn is_own(&mut self, _pid: u32) -> bool {
         false
+    }
+
+    /// Why the kernel programs had no unwind data of a process at a time; `None` if it was not refused. Asked only
+    /// about processes that they did not know.
+    fn refusal(&mut self, _pid: u32, _time_ns: u64) -> Option<ProcessRefusal> {
+        None
     }
 
     /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when

@@ -2,7 +2,8 @@
 //!
 //! Owns: feeding a source to a pipeline to its end. Because: a stack that came out wrong must be reproducible without
 //! its process. Names are looked up in files as they are now; Python names, which only the process knew, stay
-//! unknown. The profiler's own processes have their stacks. Does not: differ from a live session in anything else.
+//! unknown. The profiler's own processes have their stacks, and why others had no unwind data is not known. Does not:
+//! differ from a live session in anything else.
 
 use deepctx_pipeline::input::Source;
 use deepctx_pipeline::{Config, Pipeline};

@@ -1,8 +1,9 @@
 //! Resolver: answers the pipeline's requests with the symbolizer.
 //!
 //! Owns: which part answers a request: [`processes`] finds the state of an address space, [`native`] names native
-//! code, [`interpreters`] names read from Python processes. Because: the pipeline must not touch files or processes,
-//! and the symbolizer knows nothing of frames and trees. Does not: cache names (both sides do), or keep samples.
+//! code, [`interpreters`] names read from Python processes, [`refused`] knows who has no unwind data. Because: the
+//! pipeline must not touch files or processes, and the symbolizer knows nothing of frames and trees. Does not: cache
+//! names (both sides do), or keep samples.
 
 mod await_chains;
 mod interpreters;
@@ -11,20 +12,21 @@ mod native;
 mod own_processes;
 mod processes;
 mod reason;
+mod refused;
 mod tasks;
 
 use std::path::Path;
 
-use deepctx_capture::CalledFunctionMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::malloc_trim;
+use deepctx_capture::{CalledFunctionMap, RefusedProcess};
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
     AwaitChainId, CodeAddress, CompiledThunk, CoroutineReference, DeviceKernel, ModuleReference, Name,
-    NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
+    NameReceiver, ProcessFacts, ProcessRefusal, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::thread_name;
 use deepctx_symbolizer::AddressSpace;
@@ -38,6 +40,7 @@ use interpreters::Interpreters;
 use native::answer_compiled;
 use own_processes::OwnProcesses;
 use processes::{Processes, TimedProcess};
+use refused::RefusedProcesses;
 
 /// Interval at which caches are trimmed and names are revalidated, in the time of the samples.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -53,6 +56,8 @@ pub(crate) struct Resolver {
     symbolizer: Symbolizer,
     processes: Processes,
     interpreters: Interpreters,
+    /// Processes without unwind data. Empty in a replay: a raw capture does not have them.
+    refused: RefusedProcesses,
     retired_ns: u64,
     /// Seconds in which something was retired.
     retirements: u64,
@@ -76,6 +81,7 @@ impl Resolver {
             symbolizer: Symbolizer::new(debug_info),
             processes: Processes::default(),
             interpreters: Interpreters::new(called),
+            refused: RefusedProcesses::default(),
             retired_ns: 0,
             retirements: 0,
             is_live: false,
@@ -101,6 +107,14 @@ impl Resolver {
                 own.ended(pid, now_ns);
             }
         }
+        self.refused.sweep(exists, now_ns);
+    }
+
+    /// Notes processes that the kernel programs got no unwind data of, and how many more there are. One that is
+    /// accepted later is known by its mappings.
+    pub(crate) fn refused(&mut self, processes: Vec<RefusedProcess>, left_out: u64) {
+        processes.into_iter().for_each(|process| self.refused.note(process));
+        self.refused.forgot(left_out);
     }
 
     /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
@@ -111,9 +125,10 @@ impl Resolver {
         OpenedMappings { space }
     }
 
-    /// What is missing in names, and how often.
-    pub(crate) fn gaps(&self) -> [(&'static Reason, u64); 1] {
-        self.interpreters.gaps()
+    /// What is missing in names and reasons, and how often.
+    pub(crate) fn gaps(&self) -> [(&'static Reason, u64); 2] {
+        let [layers] = self.interpreters.gaps();
+        [layers, self.refused.gap()]
     }
 
     /// The symbolizer, for its modules.
@@ -126,6 +141,7 @@ impl Resolver {
         let mut held = self.symbolizer.memory().to_vec();
         held.push(self.interpreters.memory());
         held.push(self.processes.memory());
+        held.push(self.refused.memory());
         held
     }
 
@@ -148,6 +164,10 @@ impl ProcessFacts for Resolver {
     #[inline]
     fn is_own(&mut self, pid: u32) -> bool {
         self.own.as_mut().is_some_and(|own| own.contains(pid))
+    }
+
+    fn refusal(&mut self, pid: u32, time_ns: u64) -> Option<ProcessRefusal> {
+        self.refused.at(pid, time_ns)
     }
 
     fn device_kernel(&mut self, kernel: &DeviceKernel<'_>, answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
@@ -233,6 +253,8 @@ impl Symbols for Resolver {
         self.symbolizer.update_space(pid, time_ns, space);
         let unchanged = self.symbolizer.counters().spaces.unchanged > unchanged_before;
         self.processes.read(pid, time_ns, name, unchanged);
+        // Only those of accepted processes come.
+        self.refused.ended(pid, time_ns);
     }
 
     fn forked(&mut self, event: &ProcessEvent) {
@@ -240,6 +262,8 @@ impl Symbols for Resolver {
         self.symbolizer.fork(parent, child, time_ns);
         self.processes.forked(parent, child, time_ns, thread_name(&event.comm));
         self.interpreters.forked(parent, child);
+        // The end of an earlier process with this number may be lost.
+        self.refused.ended(child, time_ns);
         if let Some(own) = &mut self.own {
             own.forked(child, time_ns);
         }
@@ -248,11 +272,13 @@ impl Symbols for Resolver {
     fn replaced(&mut self, event: &ProcessEvent) {
         self.symbolizer.exec(event.pid, event.header.time_ns);
         self.processes.replaced(event.pid, event.header.time_ns, thread_name(&event.comm));
+        self.refused.ended(event.pid, event.header.time_ns);
     }
 
     fn on_exit(&mut self, event: &ProcessEvent) {
         self.symbolizer.exit(event.pid, event.header.time_ns);
         self.processes.ended(event.pid, event.header.time_ns);
+        self.refused.ended(event.pid, event.header.time_ns);
         if let Some(own) = &mut self.own {
             own.ended(event.pid, event.header.time_ns);
         }
@@ -269,6 +295,7 @@ impl Symbols for Resolver {
         self.retired_ns = before_ns;
         self.symbolizer.retire(before_ns);
         self.interpreters.retire(before_ns);
+        self.refused.retire(before_ns);
         let renamed = self.symbolizer.recheck_generated(before_ns);
         for pid in self.interpreters.revalidate().into_iter().chain(renamed) {
             self.processes.invalidate_names(pid, before_ns);
@@ -333,6 +360,7 @@ impl Symbols for Resolver {
 #[cfg(test)]
 mod tests {
     use deepctx_capture::PROCESS_MAPPINGS_MAX;
+    use deepctx_common::record::RecordHeader;
     use deepctx_symbolizer::maps::{self, LineFilter};
 
     use super::*;
@@ -353,5 +381,29 @@ mod tests {
         let mut left_out = Vec::new();
         resolver.left_out(space, &asked, &[2; 3], &mut |n| left_out.push(n));
         assert_eq!(left_out, [1]);
+    }
+
+    #[test]
+    fn a_refused_process_has_its_reason_until_it_changes() {
+        let mut resolver = Resolver::new(DebugInfo::default(), None);
+        // No process has these numbers.
+        let pids = [0, 1, 2, 3].map(|n| u32::MAX - n);
+        let refusal = ProcessRefusal::OverShare;
+        let refused = pids[..3].iter().map(|pid| RefusedProcess { pid: *pid, since_ns: 100, refusal });
+        resolver.refused(refused.collect(), 5);
+        assert_eq!(pids.map(|pid| resolver.refusal(pid, 99)), [None; 4]);
+        let expect = [Some(refusal), Some(refusal), Some(refusal), None];
+        assert_eq!(pids.map(|pid| resolver.refusal(pid, 150)), expect);
+
+        let [accepted, executed, ended, _] = pids;
+        let maps = resolver.admit(accepted, maps::parse(b"", LineFilter::Executable));
+        resolver.space_changed(SpaceUpdate { pid: accepted, time_ns: 150, name: String::new(), maps });
+        let header = RecordHeader { time_ns: 150, ..RecordHeader::default() };
+        let event = |pid| ProcessEvent { header, pid, parent: 0, comm: [0; 16] };
+        resolver.replaced(&event(executed));
+        resolver.on_exit(&event(ended));
+        assert_eq!(pids.map(|pid| resolver.refusal(pid, 149)), expect, "its samples may still come");
+        assert_eq!(pids.map(|pid| resolver.refusal(pid, 150)), [None; 4]);
+        assert_eq!(resolver.gaps()[1], (reason::REFUSALS_FORGOTTEN, 5));
     }
 }

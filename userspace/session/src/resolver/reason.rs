@@ -1,7 +1,8 @@
-//! Reason: why a Python object has no name or place, beyond the symbolizer's reasons.
+//! Reason: what the resolver cannot know, beyond the symbolizer's reasons.
 //!
 //! Owns: the reasons that arise here. Because: the awaiter of a task and the called layer follow from several
-//! readings, which the symbolizer does not see together. Does not: decide when a reason holds.
+//! readings, which the symbolizer does not see together, and it knows nothing of the kernel's tables. Does not: decide
+//! when a reason holds.
 
 use deepctx_common::reasons;
 
@@ -11,6 +12,12 @@ reasons! {
     pub(super) const NO_ROOM_FOR_LAYERS = "layers-over-share",
         "processes whose modules of PyTorch are not recorded: too many have some, or most of these have the same user",
         class Gap;
+}
+
+reasons! {
+    class Gap, page "unwinding.md";
+    pub(super) const REFUSALS_FORGOTTEN = "refusals-forgotten",
+        "more processes got no unwind data than are remembered: walks in some end with `unknown-process`";
 }
 
 reasons! {
