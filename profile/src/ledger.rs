@@ -391,6 +391,7 @@ impl Ledger {
                     reason: reason.key.clone().into_owned(),
                     sentence: reason.sentence.clone().into_owned(),
                     count,
+                    received: account.received,
                     lost,
                 }));
             }
@@ -410,6 +411,8 @@ pub struct LossRow {
     pub sentence: String,
     /// How many events or frames.
     pub count: u64,
+    /// Records that the stage received; 0 when unknown.
+    pub received: u64,
     /// True when events were lost; false when they were kept with a labeled gap.
     pub lost: bool,
 }
@@ -520,6 +523,16 @@ mod tests {
             ]
         );
         assert_eq!(ledger.lost(), 8);
+    }
+
+    #[test]
+    fn rows_know_what_their_stage_received() {
+        let mut ledger = Ledger::default();
+        *ledger.stage_mut(Stage::Order) = Account { received: 10, kept: 7, merged: 1, ..Account::default() };
+        ledger.dropped(Stage::Order, LATE, 2);
+        ledger.gap(Stage::Store, Reason::new("not-finished", "cut short"), 1);
+        let rows: Vec<_> = ledger.rows().iter().map(|row| (row.count, row.received)).collect();
+        assert_eq!(rows, [(2, 10), (1, 0)]);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use deepctx_profile::view::conclusions::Conclusions;
 use deepctx_profile::view::fold::{Fold, FoldedTree, Orientation};
 use deepctx_profile::view::request::{Request, TabRequest};
 use deepctx_profile::view::snapshot::{
-    FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace, SourceText,
-    TabData, Table, TableRow, Timeline,
+    FlameNode, FlameTree, LineRow, LossRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace,
+    SourceText, TabData, Table, TableRow, Timeline,
 };
 use ratatui::layout::Rect;
 
@@ -423,9 +423,9 @@ impl Model {
         self.snapshot.as_ref().map_or(&[], |snapshot| &snapshot.metrics)
     }
 
-    /// Whether anything was lost.
+    /// Whether so much was lost that it asks for action.
     pub(crate) fn has_losses(&self) -> bool {
-        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.header.lost > 0)
+        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.losses.iter().any(LossRow::asks_for_action))
     }
 
     /// The visible boxes.

@@ -225,8 +225,16 @@ fn extra() -> impl Strategy<Value = TabData> {
 }
 
 fn snapshot() -> impl Strategy<Value = Snapshot> {
-    let loss = (label(), label(), label(), any::<u64>(), any::<bool>())
-        .prop_map(|(stage, reason, sentence, count, lost)| LossRow { stage, reason, sentence, count, lost });
+    let loss = (label(), label(), label(), any::<[u64; 2]>(), any::<bool>()).prop_map(
+        |(stage, reason, sentence, [count, received], lost)| LossRow {
+            stage,
+            reason,
+            sentence,
+            count,
+            received,
+            lost,
+        },
+    );
     let header = (label(), any::<[u64; 4]>(), any::<[f64; 3]>(), any::<Option<()>>()).prop_map(
         |(target, [elapsed_ns, samples, lost, own_memory_bytes], [rate, share, own], notice)| Header {
             notice: notice.map(|()| target.clone()),

@@ -13,7 +13,8 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
 use deepctx_profile::view::snapshot::{
-    FlameNode, FlameTree, FrameKind, Header, MetricTotal, Overview, Snapshot, TabData,
+    Baseline, FlameNode, FlameTree, FrameKind, Header, LossRow, MetricTotal, Overview, Snapshot, TabData,
+    Unit,
 };
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use deepctx_tui::{Charset, Effects, Message, Model, RenderOptions, Setup, Tab, render_once, update};
@@ -345,6 +346,61 @@ fn only_a_large_screen_has_lanes() {
 }
 
 #[test]
+fn a_small_screen_has_the_busiest_thread_and_stream() {
+    let screen = Program::on_device(80, 24).press("1").screen();
+    for lane in ["  ~ MainThread/4711        0.79 █▄█▄", "  A gpu0 stream 7          0.62 ▅▅▅▅"] {
+        assert!(screen.lines().any(|line| line.starts_with(lane)), "{screen}");
+    }
+    assert!(!screen.contains("pt_autograd_0/4720") && !screen.contains("Threads and streams"), "{screen}");
+    let findings = screen.lines().filter(|line| line.starts_with(" ▲") || line.starts_with(" ·"));
+    assert_eq!(findings.count(), 3, "{screen}");
+    // Contexts come first.
+    let small = Program::on_device(80, 20).press("1").screen();
+    assert!(!small.contains("  ~ MainThread/4711") && small.contains("Where CPU time goes"), "{small}");
+}
+
+/// The overview of a training of which 100 ms in one function are known; `in_sums` are of four steps.
+fn context_of_steps() -> Snapshot {
+    let node = |label: &str, kind, children: &[u32]| FlameNode {
+        label: label.to_owned(),
+        kind,
+        inclusive: 100_000_000,
+        children: children.to_vec(),
+        ..FlameNode::default()
+    };
+    let nodes = vec![node("all", FrameKind::Root, &[1]), node("t.py:step", FrameKind::Python, &[])];
+    let steps = StepFigures { count: 3, in_sums: 4.0, mean: Nanos(10_000_000), ..StepFigures::default() };
+    let conclusions = Some(Arc::new(Conclusions { steps: Some(steps), ..Conclusions::default() }));
+    let extra = TabData::Overview(Overview { conclusions, ..Overview::default() });
+    let header = Header { metric: "cpu-time", unit: Unit::Nanoseconds, ..Header::default() };
+    Snapshot { header, flame: FlameTree { nodes }, extra, ..Snapshot::default() }
+}
+
+#[test]
+fn contexts_have_their_time_a_step_where_it_fits() {
+    let check = |width: u16, change: fn(&mut Snapshot), expect: &str| {
+        let mut snapshot = context_of_steps();
+        change(&mut snapshot);
+        let mut program = Program::empty(width, 24);
+        program.press("1").show(snapshot);
+        let screen = program.screen();
+        let row = screen.lines().find(|line| line.ends_with("P t.py:step")).unwrap();
+        assert_eq!(row, format!("   100% {expect}████████████ P t.py:step"));
+        assert_eq!(screen.contains("goes, share and time a step"), !expect.is_empty(), "{screen}");
+    };
+    check(80, |_| (), " 25.0 ms ");
+    check(79, |_| (), "");
+    // The tables beside them take 58 columns.
+    check(137, |_| (), "");
+    check(138, |_| (), " 25.0 ms ");
+    // Another step has passed since conclusions were drawn.
+    check(80, |snapshot| snapshot.header.elapsed = Nanos(10_000_000), " 20.0 ms ");
+    // Steps since a mark are not known, and counts are no times.
+    check(80, |snapshot| snapshot.since = Some(Baseline::default()), "");
+    check(80, |snapshot| snapshot.header.unit = Unit::Count, "");
+}
+
+#[test]
 fn a_key_without_effect_says_why() {
     let mut program = Program::new(80, 24);
     for (keys, expect) in [
@@ -490,6 +546,43 @@ fn a_notice_and_what_was_lost_fit_narrow_screens() {
     };
     check(60, "target exited; the profile is complete…");
     check(40, "target exited; the…");
+}
+
+#[test]
+fn only_a_large_loss_alarms_in_the_header() {
+    let check = |received: u64, health: &str, alarms: bool| {
+        let loss = LossRow { count: 1, received, lost: true, ..LossRow::default() };
+        let header = Header { samples: received - 1, lost: 1, ..Header::default() };
+        let mut program = Program::empty(80, 24);
+        program.show(Snapshot { header, losses: vec![loss], ..Snapshot::default() });
+        let screen = program.screen();
+        assert!(screen.contains(" 1 lost (") && screen.contains(health), "{screen}");
+        // Without colors, an alarm is reversed.
+        assert_eq!(screen.contains("\nline 1, columns "), alarms, "{screen}");
+    };
+    check(1_000_000, "7 Health ✓", false);
+    check(1_000, "7 Health !", true);
+}
+
+#[test]
+fn the_header_always_names_what_auto_chose() {
+    let check = |width: u16, notice: bool, expect: &str, hidden: &str| {
+        let mut program = Program::empty(width, 24);
+        let mut snapshot = Training::at(50).snapshot(&request());
+        snapshot.header.auto_probes = ["operators", "modules", "ranges"].map(str::to_owned).to_vec();
+        let text = "target exited; the profile is complete, q leaves";
+        snapshot.header.notice = notice.then(|| text.to_owned());
+        program.show(snapshot);
+        let screen = program.screen();
+        let line = screen.lines().nth(1).unwrap();
+        assert!(line.contains(" 10 lost") && line.contains(expect) && !line.contains(hidden), "{screen}");
+    };
+    check(120, false, " · auto: operators, modules, ranges · complete", "+2");
+    check(120, true, "modules, ranges · target exited; the profile is complete, q leaves", "+2");
+    check(80, false, " · auto: operators, modules, ranges", "+2");
+    check(80, true, " · auto: operators +2 · target exited; the profile is", "modules");
+    check(40, false, " · auto: operators +2", "modules");
+    check(40, true, "target exited; the…", "auto");
 }
 
 #[test]

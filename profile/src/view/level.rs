@@ -1,8 +1,8 @@
 //! Level: what a loss or a gap asks of the reader of a profile, and what helps.
 //!
-//! Owns: [`Level`], and the advice of a row. Because: profiles store keys and sentences only, and most reasons are
-//! declared in crates that a reader of profiles does not link, so both are found by key. Does not: declare reasons (see
-//! [`deepctx_common::reason`]), or judge counts.
+//! Owns: [`Level`], from which share on a loss asks for action, and the advice of a row. Because: profiles store keys
+//! and sentences only, and most reasons are declared in crates that a reader of profiles does not link, so both are
+//! found by key. Does not: declare reasons (see [`deepctx_common::reason`]), or judge counts of gaps.
 
 use std::sync::LazyLock;
 
@@ -13,12 +13,16 @@ use crate::ledger::LossRow;
 /// Key, class and advice of every declared reason, with tabs between; written by `cargo xtask tidy --write`.
 const DECLARED: &str = include_str!("reasons.tsv");
 
+/// A loss of one record in this many asks for action: 0.1 %. Shares are shown to a tenth of a percent, so that a
+/// smaller loss changes none of them by more than their last digit.
+const ACT_FROM_ONE_IN: u64 = 1000;
+
 /// What a row asks of the reader, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Records are lost: figures are too small.
+    /// So many records are lost that figures are too small.
     Act,
-    /// Something of a record is missing, or a name that could be had.
+    /// Few records are lost, or something of a record is missing, or a name that could be had.
     WorthKnowing,
     /// At most names are missing, and nothing brings them back.
     Fine,
@@ -41,20 +45,32 @@ impl Level {
     pub const fn title(self) -> &'static str {
         match self {
             Level::Act => "Act: lost records",
-            Level::WorthKnowing => "Worth knowing: incomplete records",
+            Level::WorthKnowing => "Worth knowing: incomplete records, small losses",
             Level::Fine => "Fine: at most names are missing",
         }
     }
 }
 
 impl LossRow {
-    /// Lost records ask for action whatever their reason. Gaps of other versions' reasons are worth knowing.
+    /// Lost records ask for action from 0.1 % of those that their stage received on, whatever their reason; fewer are
+    /// worth knowing. So are gaps of other versions' reasons.
     pub fn level(&self) -> Level {
         match declared(&self.reason) {
-            _ if self.lost => Level::Act,
+            _ if self.asks_for_action() => Level::Act,
+            _ if self.lost => Level::WorthKnowing,
             Some((level, _)) => level,
             None => Level::WorthKnowing,
         }
+    }
+
+    /// Whether so many records were lost that figures are too small.
+    pub fn asks_for_action(&self) -> bool {
+        self.lost && self.is_large()
+    }
+
+    /// Whether the count is a large share of what the stage received. It is where that is not known.
+    fn is_large(&self) -> bool {
+        u128::from(self.count) * u128::from(ACT_FROM_ONE_IN) >= u128::from(self.received)
     }
 
     /// What helps, or when the reason is expected; `None` where nothing is known, as for other versions' reasons.
@@ -127,6 +143,26 @@ mod tests {
         check("never-declared", false, Level::WorthKnowing, false);
         check("never-declared", true, Level::Act, false);
         check("", false, Level::WorthKnowing, false);
+    }
+
+    #[test]
+    fn a_loss_asks_for_action_by_its_share() {
+        let check = |count, received, level: Level| {
+            for reason in ["ring-full", "never-declared"] {
+                let row = LossRow { count, received, lost: true, ..gap(reason) };
+                let found = (row.level(), row.asks_for_action());
+                assert_eq!(found, (level, level == Level::Act), "{count} of {received}");
+            }
+        };
+        check(1, 1_000_000, Level::WorthKnowing);
+        check(999, 1_000_000, Level::WorthKnowing);
+        check(1_000, 1_000_000, Level::Act);
+        check(1, 10, Level::Act);
+        check(10, 10, Level::Act);
+        check(u64::MAX, u64::MAX, Level::Act);
+        // A file may say anything, or nothing.
+        check(3, 2, Level::Act);
+        check(1, 0, Level::Act);
     }
 
     #[test]

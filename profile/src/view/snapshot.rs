@@ -158,6 +158,8 @@ pub struct Header {
     pub metric: &'static str,
     /// Unit of the metric.
     pub unit: Unit,
+    /// Features that `--probe auto` chose (`operators`); empty without it.
+    pub auto_probes: Vec<String>,
     /// A notice for the user (`symbolizing libtorch_cpu.so …`, `target exited`).
     pub notice: Option<String>,
 }

@@ -5,8 +5,8 @@
 use crate::tab::Tab;
 use crate::text;
 
-/// Texts of all tabs for this many columns. Without room for all names, only the open tab has one. `lost` is whether
-/// anything was lost.
+/// Texts of all tabs for this many columns. Without room for all names, only the open tab has one. `lost` is whether so
+/// much was lost that it asks for action.
 pub(crate) fn titles(open: Tab, lost: bool, columns: u16) -> [(Tab, String); Tab::ALL.len()] {
     let named = Tab::ALL.map(|tab| (tab, title(tab, lost, true)));
     let width: usize = named.iter().map(|(_, title)| text::width(title)).sum();

@@ -13,6 +13,8 @@ use crate::text;
 const INDENT: usize = 12;
 /// Maximum lines of an advice; with 80 columns, none needs more.
 const ADVICE_LINES: usize = 4;
+/// Text where records were lost, but too few to act on.
+const FEW_LOST: &str = "less than 0.1% was lost for any reason: see below";
 
 /// Emphasis of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,8 @@ pub(crate) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<HealthLine<'_>> 
         text::counted(all, "sample"),
         text::percent(header.samples, all)
     );
-    let tone = if header.lost > 0 { Tone::Alarm } else { Tone::Plain };
+    let is_large = snapshot.losses.iter().any(LossRow::asks_for_action);
+    let tone = if is_large { Tone::Alarm } else { Tone::Plain };
     let mut out = vec![HealthLine::Title("Samples".to_owned()), HealthLine::Text(kept, tone)];
     if let Some(share) = header.complete_share {
         let complete = format!("{} of stacks have no gap in their native part", text::share(share));
@@ -89,6 +92,7 @@ pub(crate) fn lines(snapshot: &Snapshot, columns: usize) -> Vec<HealthLine<'_>> 
 fn of_level(level: Level, losses: &[LossRow], columns: usize) -> Vec<HealthLine<'_>> {
     let rows: Vec<&LossRow> = losses.iter().filter(|row| row.level() == level).collect();
     let none = match level {
+        Level::Act if losses.iter().any(|row| row.lost) => FEW_LOST,
         Level::Act => "nothing was lost",
         Level::WorthKnowing => "no gaps",
         Level::Fine if rows.is_empty() => return Vec::new(),
@@ -149,7 +153,7 @@ mod tests {
 
     fn loss(stage: &str, reason: &str, lost: bool) -> LossRow {
         let [stage, reason, sentence] = [stage, reason, "so it is"].map(str::to_owned);
-        LossRow { stage, reason, sentence, count: 7, lost }
+        LossRow { stage, reason, sentence, count: 7, received: 10, lost }
     }
 
     /// The lines from the first level on.
@@ -178,7 +182,7 @@ mod tests {
             "kernel ring-full",
             "            → a lower `--freq`: the reader did not get the CPU for long enough",
             "attribute of-another-version",
-            "Worth knowing: incomplete records",
+            "Worth knowing: incomplete records, small losses",
             "resolve no-row",
             "            → hand-written assembler without CFI, or code made at run time",
             "resolve of-another-version",
@@ -188,6 +192,14 @@ mod tests {
         assert_eq!(levels(losses, 80), expect);
         let [act, worth_knowing] = [Level::Act, Level::WorthKnowing].map(Level::title);
         assert_eq!(levels(Vec::new(), 80), [act, "nothing was lost", worth_knowing, "no gaps"]);
+    }
+
+    #[test]
+    fn a_small_loss_is_below_worth_knowing() {
+        let [act, worth_knowing] = [Level::Act, Level::WorthKnowing].map(Level::title);
+        let small = LossRow { received: 1_000_000, ..loss("kernel", "ring-full", true) };
+        let found = levels(vec![small], 80);
+        assert_eq!(found[..4], [act, FEW_LOST, worth_knowing, "kernel ring-full"]);
     }
 
     #[test]

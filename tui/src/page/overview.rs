@@ -4,6 +4,7 @@
 //! smallest screen, and a key must choose a row that is in sight. Does not: draw.
 
 use deepctx_profile::frame::short_labels;
+use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::units::{Nanos, counted};
 use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
 use deepctx_profile::view::snapshot::{Lane, Overview, TableRow, Timeline};
@@ -32,12 +33,16 @@ const HEADINGS: usize = 14;
 const MEDIUM: usize = 18;
 /// Minimum lines of a screen for all details of the selected row.
 const TALL: usize = 28;
-/// Minimum lines of a screen for lanes, which leave most of it to the contexts.
+/// Minimum lines of a screen for all lanes, which leave most of it to the contexts.
 const WITH_LANES: usize = 36;
+/// Lines that the first lanes leave to the contexts of a smaller screen: their title and four.
+const CONTEXTS_LEAST: usize = 5;
 /// Maximum time in the lanes.
 const LANES_TIME: Nanos = Nanos(60_000_000_000);
 /// Minimum columns for single training steps.
 const WITH_STEPS: u16 = 100;
+/// Minimum columns of contexts for their time a step, which leave room for names.
+const WITH_STEP_TIMES: u16 = 80;
 /// Columns before a title, of the line behind it, and beside that.
 const AROUND_TITLE: usize = 5;
 
@@ -63,7 +68,8 @@ pub(crate) enum OverviewLine<'a> {
     Phases(&'a [PhaseRow], Option<StepFigures>),
     /// A thread or stream, in a part of the time.
     Lane(&'a Lane, &'a Timeline, TimeSpan),
-    Path(HotPath),
+    /// A context, and its time a step where that is shown.
+    Path(HotPath, Option<Nanos>),
     /// Heading of [`OverviewLine::Row`].
     Table(&'static str),
     /// A row, and its name, just long enough to differ from the others of the table.
@@ -128,7 +134,7 @@ pub(crate) fn page(model: &Model) -> OverviewPage<'_> {
         page.lines.push((OverviewLine::StepsTitle(title, latest), None));
         page.lines.push((OverviewLine::Phases(phases, *steps), None));
     }
-    lanes(&mut page, model, &overview.timeline, height);
+    lanes(&mut page, model, &overview.timeline, height, details);
     let room = height.saturating_sub(page.lines.len() + details);
     contexts(&mut page, model, room);
     let about = about(model, &page, details);
@@ -235,18 +241,34 @@ fn fitting_behind<'a>(title: &str, steps: &'a [Nanos], columns: u16) -> &'a [Nan
     &steps[steps.len() - shown..]
 }
 
-/// The busiest threads and streams in the last minute, if the screen is large.
-fn lanes<'a>(page: &mut OverviewPage<'a>, model: &Model, timeline: &'a Timeline, height: usize) {
-    let has_room = model.areas().body.width >= WIDE && height >= WITH_LANES;
-    if !has_room || timeline.lanes.is_empty() {
-        return;
-    }
+/// The busiest threads and streams in the last minute, below a title, if the screen is large. On a smaller one, the
+/// busiest thread and the busiest stream, a line each, if that leaves room for contexts.
+fn lanes<'a>(
+    page: &mut OverviewPage<'a>,
+    model: &Model,
+    timeline: &'a Timeline,
+    height: usize,
+    details: usize,
+) {
     let whole = length(timeline);
     let shown = whole.min(LANES_TIME);
     let span = TimeSpan { from: whole.saturating_sub(shown), length: shown };
-    let title = format!("Threads and streams, last {}", text::duration(shown));
-    page.lines.push((OverviewLine::Title(title), None));
-    page.lines.extend(timeline.lanes.iter().map(|lane| (OverviewLine::Lane(lane, timeline, span), None)));
+    let line = |lane: &'a Lane| -> Line<'a> { (OverviewLine::Lane(lane, timeline, span), None) };
+    if model.areas().body.width >= WIDE && height >= WITH_LANES {
+        if !timeline.lanes.is_empty() {
+            let title = format!("Threads and streams, last {}", text::duration(shown));
+            page.lines.push((OverviewLine::Title(title), None));
+            page.lines.extend(timeline.lanes.iter().map(line));
+        }
+        return;
+    }
+    // The busiest ones come first.
+    let first = |metric: Metric| timeline.lanes.iter().find(|lane| lane.metric == metric.name());
+    let busiest: Vec<&Lane> = [Metric::CpuTime, Metric::GpuTime].into_iter().filter_map(first).collect();
+    let taken = page.lines.len() + details + busiest.len();
+    if height >= MEDIUM && height >= taken + CONTEXTS_LEAST {
+        page.lines.extend(busiest.into_iter().map(line));
+    }
 }
 
 /// Lines for details of the selected row: their number is constant, so that nothing jumps. On a wide screen, most
@@ -342,7 +364,11 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
     let most = tables.first().map_or(0, |(_, rows)| rows.len() + 1);
     let below = if wide || room < 9 { 0 } else { (room / 3).min(most) };
     page.beside_from = page.lines.len();
-    page.lines.push((OverviewLine::Title(format!("Where {} goes", text::metric(metric))), None));
+    let columns = model.areas().body.width.saturating_sub(if wide { BESIDE + GAP } else { 0 });
+    let steps = steps_in_values(model).filter(|_| columns >= WITH_STEP_TIMES);
+    let figures = if steps.is_some() { ", share and time a step" } else { "" };
+    let title = format!("Where {} goes{figures}", text::metric(metric));
+    page.lines.push((OverviewLine::Title(title), None));
     let paths = hot_paths(model.drawn(), room - below - 1);
     if paths.is_empty() {
         page.lines.push((OverviewLine::Note(model.empty_reason().to_owned()), None));
@@ -350,7 +376,9 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
     for path in paths {
         let target = page.targets.len();
         page.targets.push(Target::Node(model.folded.first_of(path.named)));
-        page.lines.push((OverviewLine::Path(path), Some(target)));
+        let value = path.value(model.drawn());
+        let step = steps.map(|steps| Nanos((value as f64 / steps) as u64));
+        page.lines.push((OverviewLine::Path(path, step), Some(target)));
     }
     if wide {
         page.beside = side_by_side(&tables, room);
@@ -358,6 +386,18 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
         page.lines.push((OverviewLine::Table(title), None));
         page.lines.extend(table_rows(&rows[..rows.len().min(below - 1)]).map(|row| (row, None)));
     }
+}
+
+/// Training steps that the shown values are of. `None` without steps, if the values are no times, and if they are only
+/// those since a mark: its steps are not counted.
+fn steps_in_values(model: &Model) -> Option<f64> {
+    let snapshot = model.shown().filter(|snapshot| snapshot.since.is_none())?;
+    let conclusions = model.overview_data()?.conclusions.as_deref()?;
+    let steps = conclusions.steps.filter(|_| model.unit() == Unit::Nanoseconds)?;
+    // Conclusions are drawn seldom: the values may be newer.
+    let newer = snapshot.header.elapsed.saturating_sub(conclusions.at);
+    let since = if steps.mean.0 > 0 { newer.0 as f64 / steps.mean.0 as f64 } else { 0.0 };
+    Some(steps.in_sums + since).filter(|steps| *steps > 0.0)
 }
 
 /// Tables with rows, the most informative one first.

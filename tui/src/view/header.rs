@@ -36,7 +36,8 @@ pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buff
         let mut pen = Pen::new(buffer, area, 1);
         pen.skip(1);
         let width = usize::from(area.width).saturating_sub(2);
-        let mut figures = figures(&snapshot.header, width, theme);
+        let lost = lost(&snapshot.header, lost_style(model, theme));
+        let mut figures = figures(&snapshot.header, lost, width, theme);
         figures.extend(probes(model, snapshot));
         figures.extend(devices(snapshot));
         figures.extend(unaligned(model, theme));
@@ -55,7 +56,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     if let Some(header) = header {
         if short && header.lost > 0 {
             let text = format!(" {} lost ", text::count(header.lost));
-            right.push(Piece { text, style: theme.alarm(), rank: 0 });
+            right.push(Piece { text, style: lost_style(model, theme), rank: 0 });
         }
         right.push(Piece { text: text::metric(header.metric), style: plain, rank: 2 });
         let options = options(model);
@@ -105,18 +106,23 @@ fn options(model: &Model) -> String {
     parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
+fn figures(header: &Header, lost: Piece, width: usize, theme: &Theme) -> Vec<Piece> {
     let plain = Style::new();
     let samples = Piece { text: text::counted(header.samples, "sample"), style: plain, rank: 1 };
-    let lost = lost(header, theme);
     let beside = |room: usize, it: &Piece| room.saturating_sub(text::width(&it.text) + text::width(GAP));
     let beside_lost = beside(width, &lost);
+    let for_notice = if header.notice.is_some() { NOTICE_READABLE + text::width(GAP) } else { 0 };
+    let auto = auto_probes(header, beside(beside_lost, &samples).saturating_sub(for_notice));
+    // On the narrowest screens, a notice matters more.
+    let auto = auto.filter(|it| for_notice == 0 || beside(beside_lost, it) >= NOTICE_LEAST);
+    let beside_lost = auto.iter().fold(beside_lost, beside);
     let beside_both = beside(beside_lost, &samples);
     let mut pieces = vec![
         samples,
         Piece { text: format!("{:.1}/s", finite(header.samples_per_second)), style: plain, rank: 4 },
         lost,
     ];
+    pieces.extend(auto);
     if let Some(share) = header.complete_share {
         pieces.push(Piece { text: format!("complete {}", text::share(share)), style: plain, rank: 2 });
     }
@@ -126,12 +132,23 @@ fn figures(header: &Header, width: usize, theme: &Theme) -> Vec<Piece> {
         pieces.push(Piece { text, style: plain, rank: 3 });
     }
     if let Some(notice) = header.notice.as_ref().filter(|_| beside_lost >= NOTICE_LEAST) {
-        // It wants to be read, so figures make room for it: all but the losses, and the samples unless it is cut too
-        // short beside them.
+        // It wants to be read, so figures make room for it: all but the losses and what `auto` chose, and the samples
+        // unless it is cut too short beside them.
         let (room, rank) = if beside_both >= NOTICE_READABLE { (beside_both, 1) } else { (beside_lost, 0) };
         pieces.push(Piece { text: text::cut(notice, room.min(NOTICE)), style: theme.notice(), rank });
     }
     pieces
+}
+
+/// What `--probe auto` chose: without room for all features, the first one and how many more.
+fn auto_probes(header: &Header, room: usize) -> Option<Piece> {
+    let (first, others) = header.auto_probes.split_first()?;
+    let all = format!("auto: {}", header.auto_probes.join(", "));
+    let text = match others.len() {
+        others @ 1.. if text::width(&all) > room => format!("auto: {first} +{others}"),
+        _ => all,
+    };
+    Some(Piece { text, style: Style::new(), rank: 0 })
 }
 
 /// What programs pay for probes, unless it is too little to be displayed.
@@ -164,13 +181,19 @@ fn unaligned(model: &Model, theme: &Theme) -> Option<Piece> {
     (!ranks.is_empty()).then(|| Piece { text: text::cut(&text, NOTICE), style: theme.notice(), rank: 1 })
 }
 
-fn lost(header: &Header, theme: &Theme) -> Piece {
+/// `style` is that of losses, if there are any.
+fn lost(header: &Header, style: Style) -> Piece {
     if header.lost == 0 {
         return Piece { text: "0 lost".to_owned(), style: Style::new(), rank: 0 };
     }
     let all = header.samples.saturating_add(header.lost);
     let text = format!(" {} lost ({}) ", text::count(header.lost), text::percent(header.lost, all));
-    Piece { text, style: theme.alarm(), rank: 0 }
+    Piece { text, style, rank: 0 }
+}
+
+/// Losses alarm where they ask for action, as in the Health tab.
+fn lost_style(model: &Model, theme: &Theme) -> Style {
+    if model.has_losses() { theme.alarm() } else { theme.notice() }
 }
 
 /// A figure that resulted from a division.

@@ -3,6 +3,7 @@
 //! Owns: the columns of the page. Because: counts of losses must line up to be compared. Does not: choose the lines;
 //! see [`crate::page::health`].
 
+use deepctx_profile::view::Level;
 use deepctx_profile::view::snapshot::{LossRow, Snapshot};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -52,7 +53,11 @@ pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect
                 pen.write(&format!("{:>STAGE$}", text::count(in_flight)), Style::new());
             }
             HealthLine::Row(row) => {
-                let style = if row.lost { theme.alarm() } else { Style::new() };
+                let style = match row.level() {
+                    Level::Act if row.lost => theme.alarm(),
+                    _ if row.lost => theme.notice(),
+                    _ => Style::new(),
+                };
                 pen.write(&format!("{:>11}", text::count(row.count)), style);
                 pen.skip(2);
                 column(&mut pen, &row.stage, stage, theme.quiet());

@@ -22,6 +22,8 @@ use crate::theme::{Emphasis, Theme, letter};
 
 /// Columns of a share.
 const SHARE: usize = 7;
+/// Columns of a time a step.
+const STEP: usize = 8;
 /// Columns of a bar.
 const BAR: usize = 12;
 /// Columns of a finding's place, if there is room for it.
@@ -69,7 +71,7 @@ fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect,
             pen.write(&format!("{word:WORD$}"), theme.quiet());
             pen.write(text, Style::new());
         }
-        OverviewLine::Path(path) => context(model, path, theme, &mut pen),
+        OverviewLine::Path(path, step) => context(model, path, *step, theme, &mut pen),
         OverviewLine::Table(title) => {
             let columns = format!("{:>SHARE$}{:>SHARE$} ", "self", "total");
             let room = pen.room().saturating_sub(columns.len());
@@ -172,10 +174,13 @@ fn bar_of_phases(
     }
 }
 
-fn context(model: &Model, path: &HotPath, theme: &Theme, pen: &mut Pen<'_>) {
+fn context(model: &Model, path: &HotPath, step: Option<Nanos>, theme: &Theme, pen: &mut Pen<'_>) {
     let tree = model.drawn();
     let (value, whole) = (path.value(tree), model.whole());
     pen.write(&format!("{:>SHARE$} ", text::percent(value, whole)), theme.strong());
+    if let Some(step) = step {
+        pen.write(&format!("{:>STEP$} ", text::duration(step)), Style::new());
+    }
     let share = if whole == 0 { 0.0 } else { value as f64 / whole as f64 };
     let kind = tree.nodes.get(path.named as usize).map_or(FrameKind::Root, |node| node.kind);
     pen.write(&format!("{:BAR$} ", text::bar(share, BAR)), theme.bar(FrameKind::Thread, "cpu-time"));

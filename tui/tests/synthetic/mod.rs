@@ -239,6 +239,7 @@ impl Training {
             memory: Vec::new(),
             metric: request.selection.metric.name(),
             unit: request.selection.metric.unit(),
+            auto_probes: Vec::new(),
             notice: (turn % 20 < 8).then(|| "symbolizing libtorch_cpu.so …".to_owned()),
         };
         let elapsed = header.elapsed;

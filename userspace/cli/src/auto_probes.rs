@@ -24,6 +24,8 @@ pub(crate) struct SelectedProbes {
     pub budget: Option<Budget>,
     /// What `auto` chose, and why; `None` without it.
     pub note: Option<String>,
+    /// What `auto` chose, by name, for the header of a screen; empty without it.
+    pub auto: Vec<String>,
 }
 
 /// What `auto` chooses from.
@@ -46,7 +48,7 @@ pub(crate) fn of_capture(
 ) -> SelectedProbes {
     let mut features = named(&capture.probe);
     if !capture.probe.contains(&ProbeChoice::Auto) {
-        return SelectedProbes { features, budget: capture.probe_budget, note: None };
+        return SelectedProbes { features, budget: capture.probe_budget, note: None, auto: Vec::new() };
     }
     let candidates = if starts_command {
         Candidates { features: applicable::of_all_libraries(), starts_command, ..Candidates::default() }
@@ -60,7 +62,7 @@ pub(crate) fn of_capture(
     let note = note(&candidates, &chosen, &capture.context, &budget);
     add(&mut features, &chosen);
     let budget = kept(capture.probe_budget, &chosen, budget);
-    SelectedProbes { features, budget, note: Some(note) }
+    SelectedProbes { features, budget, note: Some(note), auto: chosen_names(&chosen) }
 }
 
 /// What `--probe` stands for in a list of probes of these files and processes.
@@ -120,6 +122,14 @@ fn frames_beside(feature: ProbeFeature) -> FrameSource {
 /// Whether a feature costs the program traps.
 fn has_probes(feature: ProbeFeature) -> bool {
     !matches!(feature, ProbeFeature::Modules | ProbeFeature::Async)
+}
+
+/// What was chosen, by name.
+fn chosen_names(chosen: &[Applicable]) -> Vec<String> {
+    match chosen {
+        [] => vec!["nothing".to_owned()],
+        _ => chosen.iter().map(|it| value_name(it.feature)).collect(),
+    }
 }
 
 /// What was chosen, and why.
@@ -215,7 +225,8 @@ mod tests {
         let capture = record("--probe ranges,memory --probe-budget 5%");
         let selected = of_capture(&capture, &[Targets::Pids(vec![u32::MAX])], true, false);
         let features = vec![ProbeFeature::Ranges, ProbeFeature::Memory];
-        assert_eq!(selected, SelectedProbes { features, budget: "5%".parse().ok(), note: None });
+        let budget = "5%".parse().ok();
+        assert_eq!(selected, SelectedProbes { features, budget, note: None, auto: Vec::new() });
     }
 
     #[test]
@@ -229,6 +240,7 @@ mod tests {
         let expect = "--probe auto: operators, modules, ranges, openmp, each once its library is loaded, \
                       with a budget of 5%";
         assert_eq!(selected.note.as_deref(), Some(expect));
+        assert_eq!(selected.auto, ["operators", "modules", "ranges", "openmp"]);
     }
 
     #[test]
@@ -238,6 +250,7 @@ mod tests {
             let capture = record("--probe auto,memory --probe-budget 5%");
             let selected = of_capture(&capture, &[Targets::Pids(vec![pid])], false, false);
             assert_eq!(selected.features, [ProbeFeature::Memory]);
+            assert_eq!(selected.auto, ["nothing"]);
             assert!(selected.note.unwrap().starts_with("--probe auto: nothing, since no target"), "{pid}");
         }
     }

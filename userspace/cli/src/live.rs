@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         .map(|(files, requesters)| flight_recorder::options(arguments.flight, requesters, files, false));
     let takers = SessionSinks { sinks, flight_recorder, ..SessionSinks::default() };
     let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), takers)?;
+    session.set_auto_probes(target.auto_probes);
     target.probes_note.into_iter().for_each(|note| session.notice(note));
     let ended = if arguments.once {
         let until = EndConditions {

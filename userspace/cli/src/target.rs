@@ -30,6 +30,8 @@ pub(crate) struct Target {
     pub description: String,
     /// What `--probe auto` chose, and why; shown with the notices of the capture.
     pub probes_note: Option<String>,
+    /// The same by name, for the header of a screen; empty without `auto`.
+    pub auto_probes: Vec<String>,
 }
 
 /// The target of `live`.
@@ -131,7 +133,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
         cache: doctor::cache_folder(),
         ..CaptureConfig::default()
     };
-    Ok(Target { config, description, probes_note: selected.note })
+    Ok(Target { config, description, probes_note: selected.note, auto_probes: selected.auto })
 }
 
 /// Options that do nothing beside the others. These are no errors: a configuration may set them for all captures.

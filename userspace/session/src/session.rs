@@ -71,6 +71,11 @@ impl Session {
         *lock(&self.shared.cost) = cost;
     }
 
+    /// Sets the features that `--probe auto` chose, for the status.
+    pub fn set_auto_probes(&self, names: Vec<String>) {
+        *lock(&self.shared.auto_probes) = names;
+    }
+
     /// True if the pipeline's thread has ended by itself, which only a defect can cause.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()

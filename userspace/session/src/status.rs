@@ -45,6 +45,8 @@ pub struct Status {
     pub targets_gone: Vec<u32>,
     /// Probes in the libraries of the targets.
     pub probes: ProbeCounters,
+    /// Features that `--probe auto` chose, by name; empty without it.
+    pub auto_probes: Vec<String>,
     /// All targets that were given by pid have ended.
     pub over: bool,
     /// Messages of the capture for the user, newest last.
@@ -81,6 +83,7 @@ impl Status {
             memory: self.own_memory.clone(),
             metric: metric.name(),
             unit: metric.unit(),
+            auto_probes: self.auto_probes.clone(),
             notice: self
                 .write_error
                 .clone()
@@ -170,6 +173,14 @@ mod tests {
         assert_eq!(notice(&status), "the target has ended");
         status.write_error = Some("the disk is full".into());
         assert_eq!(notice(&status), "the disk is full");
+    }
+
+    #[test]
+    fn header_names_what_auto_chose_beside_any_notice() {
+        let mut status = Status { auto_probes: vec!["openmp".to_owned()], ..Status::default() };
+        status.add_notice("a probe is missing".into());
+        let header = status.header(&Meta::default(), Duration::ZERO, Metric::Samples);
+        assert_eq!((header.auto_probes, header.notice.is_some()), (vec!["openmp".to_owned()], true));
     }
 
     #[test]

@@ -431,6 +431,7 @@ impl Worker {
         for stall in self.supervisor.newly_stalled(STALL_MIN) {
             self.notice(stall.to_string());
         }
+        self.status.auto_probes.clone_from(&lock(&self.shared.auto_probes));
         self.status.ended_early = self.supervisor.ended_early();
         self.status.count(&self.pipeline);
         let cost = lock(&self.shared.cost).clone();
@@ -587,6 +588,14 @@ mod tests {
         worker.device_code = DeviceCode::having_found(vec![kernel]);
         worker.finish(None, Duration::ZERO);
         assert_eq!(*lock(&found), ["_Z4gemmPf"]);
+    }
+
+    #[test]
+    fn the_status_names_what_auto_chose() {
+        let shared = Arc::<SharedState>::default();
+        lock(&shared.auto_probes).push("openmp".to_owned());
+        let ended = Worker::new(Options::default(), shared).finish(None, Duration::ZERO);
+        assert_eq!(ended.status.auto_probes, ["openmp"]);
     }
 
     /// A file that reports its flushes: that of a raw copy is at its end.

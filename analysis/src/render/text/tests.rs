@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
 use deepctx_profile::frame::Frame;
-use deepctx_profile::ledger::{Reason, Stage};
+use deepctx_profile::ledger::{Account, Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
@@ -82,11 +82,26 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
               Act: lost records
                 decode     short-record                   1  lost  the record is too short
                            → only damaged or foreign captures show this
-              Worth knowing: incomplete records
+              Worth knowing: incomplete records, small losses
                 resolve    no-row                         1  gap   the unwind table has no row for this PC
                            → hand-written assembler without CFI, or code made at run time
         "#]],
     );
+}
+
+#[test]
+fn one_lost_of_a_million_is_counted_and_worth_knowing() {
+    let mut profile = profile("P a-1 / n f 1");
+    let reason = Reason::new("short-record", "the record is too short");
+    *profile.ledger.stage_mut(Stage::Decode) = Account { received: 1_000_000, ..Account::default() };
+    profile.ledger.dropped(Stage::Decode, reason, 1);
+    let mut out = Vec::new();
+    write_all(&report(&profile, 3), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let (_, rows) = text.split_once(Level::WorthKnowing.title()).unwrap();
+    let row: Vec<&str> = rows.trim_start().lines().next().unwrap().split_whitespace().take(4).collect();
+    assert_eq!(row, ["decode", "short-record", "1", "lost"]);
+    assert!(text.contains("1 of 1000000 records lost") && !text.contains(Level::Act.title()), "{text}");
 }
 
 #[test]

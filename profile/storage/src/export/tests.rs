@@ -380,11 +380,14 @@ fn losses_of_a_page_are_sorted_by_level_with_advice() {
     lossy.ledger.gap(Stage::Decode, Reason::new("no-symbol", "no name"), 9);
     lossy.ledger.gap(Stage::Resolve, Reason::new("of-another-version", "so it is"), 2);
     lossy.ledger.dropped(Stage::Attribute, Reason::new("bad-length", "too long"), 1);
+    lossy.ledger.stage_mut(Stage::Order).received = 10_000;
+    lossy.ledger.dropped(Stage::Order, Reason::new("late", "too late"), 1);
     let selection = Selection::of(Metric::CpuTime);
     let source = Source { profile: &lossy, selection, elapsed: Nanos(0), folds: true };
     let advice = "only damaged or foreign captures show this";
     let expect = serde_json::json!([
         ["attribute", "bad-length", "too long", 1, true, "act", advice],
+        ["order", "late", "too late", 1, true, "worth knowing", null],
         ["resolve", "of-another-version", "so it is", 2, false, "worth knowing", null],
         ["decode", "no-symbol", "no name", 9, false, "fine", null],
     ]);
