@@ -2,10 +2,7 @@
 //!
 //! Owns: [`Phases`]. Because: readers begin here. Does not: recognise phases ([`deepctx_profile::context::phase`]).
 
-use std::iter;
-
 use deepctx_profile::context::phase::{Phase, phases};
-use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -145,13 +142,9 @@ fn untimed_ns(timed: &Cell, elapsed: Nanos) -> u64 {
 /// Length of all training steps in the sums of a capture, nanoseconds: of each process those at its longest place, as
 /// several optimizers end several steps at a time. 0 if they are unknown.
 pub(crate) fn steps_in_sums_ns(profile: &Profile, elapsed: Nanos) -> u64 {
-    let tree = &profile.tree;
-    let caller = |at: &NodeId| Some(tree.node(*at).parent);
-    let is_process = |at: &NodeId| matches!(profile.frames.get(tree.node(*at).frame), Frame::Process { .. });
     let mut by_process: FxHashMap<Option<NodeId>, u64> = FxHashMap::default();
-    for (node, cell) in tree.cells(Metric::StepTime) {
-        let callers = iter::successors(Some(node), caller).take_while(|at| *at != NodeId::ROOT);
-        let longest = by_process.entry({ callers }.find(is_process)).or_default();
+    for (node, cell) in profile.tree.cells(Metric::StepTime) {
+        let longest = by_process.entry(profile.process_of(node)).or_default();
         *longest = cell.sum.saturating_add(untimed_ns(&cell, elapsed)).max(*longest);
     }
     by_process.into_values().fold(0, u64::saturating_add)

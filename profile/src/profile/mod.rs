@@ -6,6 +6,8 @@
 mod recent;
 pub mod timeline;
 
+use std::iter;
+
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
@@ -194,6 +196,16 @@ impl Profile {
         node
     }
 
+    /// The process that a context is in, or is; `None` for a context of no process, such as a part of the machine.
+    pub fn process_of(&self, node: NodeId) -> Option<NodeId> {
+        let tree = &self.tree;
+        let caller = |at: &NodeId| Some(tree.node(*at).parent);
+        let is_process = |at: &NodeId| matches!(self.frames.get(tree.node(*at).frame), Frame::Process { .. });
+        // The root is its own parent.
+        let mut callers = iter::successors(Some(node), caller).take_while(|at| *at != NodeId::ROOT);
+        callers.find(is_process)
+    }
+
     /// Adds a training step that ended at a place.
     pub fn add_step(&mut self, place: NodeId, took: Nanos) {
         self.tree.add(place, Metric::StepTime, took.0);
@@ -284,6 +296,13 @@ mod tests {
         merged.merge(&other);
         assert_eq!(text::tree(&merged), text::tree(&both));
         assert_eq!(merged.frames.len(), both.frames.len());
+    }
+
+    #[test]
+    fn contexts_are_in_the_process_that_they_are_below() {
+        let profile = profile("P a-1 / T a/1 / n f 1\nP b-2 / n g 1\nm machine / m cpu 0 1");
+        let process = |number: u32| profile.process_of(NodeId::from_number(number)).map(|node| node.number());
+        assert_eq!([0, 1, 3, 5, 7].map(process), [None, Some(1), Some(1), Some(4), None]);
     }
 
     #[test]

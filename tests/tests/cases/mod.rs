@@ -7,8 +7,16 @@ use crate::cli_support::expect_code;
 use serde_json::Value;
 
 /// Rules about the machine, whose CPUs and disks other programs use too, and about where time goes, which is no defect.
-const NO_DEFECTS: [&str; 6] =
-    ["cpu-limit", "cpu-pressure", "cpu-queue", "hotspot", "io-pressure", "memory-pressure"];
+const NO_DEFECTS: [&str; 8] = [
+    "cpu-limit",
+    "cpu-pressure",
+    "cpu-queue",
+    "cpu-steal",
+    "gpu-throttling",
+    "hotspot",
+    "io-pressure",
+    "memory-pressure",
+];
 
 /// A loop of a program that runs below a function `defect` and below its `twin`.
 pub(crate) struct Case {

@@ -64,8 +64,7 @@ impl Facts<'_> {
         let mut parts: FxHashMap<FrameId, PlacePart> = FxHashMap::default();
         for (node, sum) in self.values(metric) {
             if is_in(node) {
-                let place = self.profile().tree.node(self.place_of(node, by)).frame;
-                parts.entry(place).or_default().add(node, sum);
+                parts.entry(self.place_frame(node, by)).or_default().add(node, sum);
             }
         }
         parts
@@ -123,6 +122,11 @@ impl Facts<'_> {
             context: part.context.1,
             share_percent: percent(part.sum.value, whole),
         }
+    }
+
+    /// The frame of a context's place: equal ones are one place.
+    pub(crate) fn place_frame(&self, node: NodeId, by: PlaceKey) -> FrameId {
+        self.profile().tree.node(self.place_of(node, by)).frame
     }
 
     fn place_of(&self, node: NodeId, by: PlaceKey) -> NodeId {

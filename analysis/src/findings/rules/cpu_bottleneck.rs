@@ -1,7 +1,6 @@
 //! Devices that rest while one thread of the program has all the work.
 
 use std::cmp::Reverse;
-use std::iter;
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
@@ -106,13 +105,8 @@ fn samples_of_window(profile: &Profile) -> f64 {
 /// profiler. Where threads are not separate, lanes are sums of processes.
 fn threads(profile: &Profile) -> Vec<&Lane> {
     let tree = &profile.tree;
-    let caller = |at: &NodeId| Some(tree.node(*at).parent);
-    let is_process = |at: &NodeId| matches!(profile.frames.get(tree.node(*at).frame), Frame::Process { .. });
-    let process = |(node, _)| {
-        let mut callers = iter::successors(Some(node), caller).take_while(|at| *at != NodeId::ROOT);
-        callers.find(is_process)
-    };
-    let launching: FxHashSet<NodeId> = tree.cells(Metric::Kernels).filter_map(process).collect();
+    let launches = tree.cells(Metric::Kernels);
+    let launching: FxHashSet<NodeId> = launches.filter_map(|(node, _)| profile.process_of(node)).collect();
     let is_thread = |lane: &Lane| {
         let node = tree.node(lane.node);
         let is_thread = matches!(profile.frames.get(node.frame), Frame::Thread { .. });

@@ -1,12 +1,10 @@
 //! Programs of the machine that wait for a CPU.
 
-use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 
-use super::pressure::PressureCheck;
+use super::pressure::{PressureCheck, own_waits};
 use super::{Facts, Outcome, Rule, Values, cpu_limit};
 use crate::amount::percent;
-use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
@@ -44,20 +42,12 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
 }
 
-/// Where waits of the program were measured, it wins no more than these. A wait without a stack may be one for a CPU.
+/// Where waits of the program were measured, it wins no more than these.
 fn bounded_by_waits(facts: &Facts<'_>, mut finding: Finding) -> Finding {
-    if !facts.whole_has(Metric::OffCpuTime) {
-        return finding;
-    }
-    let is_unknown = |node| match facts.frame(node) {
-        Frame::Wait { reason } => facts.profile().strings.get(reason).starts_with("stack "),
-        _ => false,
-    };
-    let is_in = |node| facts.classes(node).has(Class::CpuQueue) || is_unknown(node);
-    let waited = facts.share_where(Metric::OffCpuTime, is_in).part.value;
-    let waits = percent(waited.min(facts.elapsed().0), facts.elapsed().0).min(finding.share_percent);
+    let Some(waits) = own_waits(facts, "waiting for a CPU") else { return finding };
+    let (waited, elapsed) = (waits.known_ns.saturating_add(waits.unknown_ns), facts.elapsed().0);
     finding.gain = Gain::Bounded {
-        at_most_percent: waits,
+        at_most_percent: percent(waited.min(elapsed), elapsed).min(finding.share_percent),
         because: "with a CPU for each task nothing waits for one; the program's threads waited no longer"
             .into(),
     };

@@ -5,7 +5,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::text;
 use deepctx_profile::units::Nanos;
 
-use super::tests::{check, check_share, found, profile};
+use super::tests::{check, check_share, found, on_machine, profile};
 
 /// A program whose GPU was not queried.
 const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
@@ -107,6 +107,42 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     check("full-memory", LAUNCHES, "record with nothing");
 }
 
+/// A program that launches work, on a machine whose GPUs are read twice a second for 10 s: how many milliseconds of each
+/// half second each of them is busy, slowed down by heat, and slowed down by its power limit.
+pub(super) fn throttled(gpus: &[[u64; 3]]) -> String {
+    const METRICS: [&str; 3] = ["gpu-busy-time", "gpu-thermal-limited-time", "gpu-power-limited-time"];
+    let mut lines = on_machine(LAUNCHES);
+    for (number, milliseconds) in gpus.iter().enumerate() {
+        for (metric, ms) in METRICS.iter().zip(milliseconds) {
+            lines += &format!("\nsystem:{metric}: m machine / m gpu {number} GPU 20x{}", ms * 1_000_000);
+        }
+    }
+    lines
+}
+
+#[test]
+fn gpus_that_heat_slows_down_are_found() {
+    const RULE: &str = "gpu-throttling";
+    let hot = |share: &str, gpu: u32| {
+        format!("For {share} of the capture, gpu {gpu} GPU was slowed down by heat")
+    };
+    check(RULE, &throttled(&[[300, 200, 0]]), &hot("40%", 0));
+    check(RULE, &throttled(&[[300, 0, 0]]), "healthy");
+    // Now and then, and at its power limit, as under full load.
+    check(RULE, &throttled(&[[500, 20, 500]]), "healthy");
+    check(RULE, &throttled(&[[500, 100, 400]]), &hot("20%", 0));
+    check(RULE, &throttled(&[[300, 200, 0], [300, 300, 0]]), &hot("60%", 1));
+    // Nobody used it.
+    check(RULE, &throttled(&[[0, 500, 0]]), "healthy");
+    // A divided GPU, of which the driver does not say how busy it is.
+    let divided = throttled(&[[0, 200, 0]]).replace("gpu-busy-time", "gpu-memory-busy-time");
+    check(RULE, &divided, &hot("40%", 0));
+    // The machine has none, was not read, or the program launches nothing.
+    check(RULE, &throttled(&[]), "record with nothing");
+    check(RULE, LAUNCHES, "record with --system-metrics 500ms");
+    check(RULE, NO_DEVICE, "record with nothing");
+}
+
 /// A program whose device copies and computes for as long, with the label of its copies and what calls them.
 fn copies(label: &str, call: &str, copies: u64) -> String {
     format!(
@@ -136,6 +172,30 @@ fn copies_from_memory_that_is_not_pinned_are_found() {
     check(RULE, &copies("memcpy HtoD", CALL, 200), "record with a command that it starts");
     check(RULE, &copies("memcpy HtoD", CALL, 50), "healthy");
     check(RULE, "P py-7 / n f 300", "record with --gpu-activity");
+}
+
+#[test]
+fn copies_of_few_bytes_need_no_pinned_memory() {
+    const RULE: &str = "pageable-copies";
+    const PAGEABLE: &str = "memcpy HtoD pageable";
+    let at = |line: u32, label: &str, bytes: u64| {
+        let stack = format!("P py-7 / y /a/train.py:step:{line} / a cudaMemcpyAsync / g {label}");
+        format!("copy-time: {stack} 200x1000\ncopy-bytes: {stack} 200x{bytes}\n")
+    };
+    let kernels = "gpu-time: P py-7 / y /a/train.py:step:32 / g gemm 200x1000";
+    let slow = |share: &str| {
+        format!("{share} of the device's time is copies from or to memory that is not pinned")
+    };
+    check(RULE, &(at(31, PAGEABLE, 64 << 10) + kernels), &slow("50%"));
+    check(RULE, &(at(31, PAGEABLE, 4) + kernels), "healthy");
+    // A trace that does not say how many.
+    check(RULE, &(at(31, PAGEABLE, 0) + kernels), &slow("50%"));
+    // So it makes no difference whether their memory is pinned.
+    check(RULE, &(at(31, "memcpy DtoH", 64 << 10) + kernels), "record with a command that it starts");
+    check(RULE, &(at(31, "memcpy DtoH", 4) + kernels), "healthy");
+    // A batch, and a value that is read at another line.
+    let both = at(31, PAGEABLE, 1 << 20) + &at(33, "memcpy DtoH pageable", 4) + kernels;
+    check(RULE, &both, &slow("33%"));
 }
 
 #[test]

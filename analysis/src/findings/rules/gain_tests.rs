@@ -10,7 +10,7 @@ use deepctx_profile::text;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use super::device_tests::{sending, utilization, with_thread};
+use super::device_tests::{sending, throttled, utilization, with_thread};
 use super::healthy_tests::{queued, waiting};
 use super::tests::{could_win_what_it_touches, on_machine, profile};
 use super::{RULES, rank_tests};
@@ -70,6 +70,12 @@ fn program_defects() -> Vec<Defect> {
         ),
         ("cpu-pressure", pressure("cpu"), OF_CAPTURE),
         ("cpu-limit", on_machine(limit), "at most 40.0% of periods of the limit"),
+        // 2.5 s, and another CPU that ran for 10 s.
+        (
+            "cpu-steal",
+            on_machine("system:cpu-steal-time: m machine / m cpu 1 20x125000000"),
+            "at most 20.0% of time in which CPUs had something to run",
+        ),
         ("io-pressure", pressure("io"), OF_CAPTURE),
         ("memory-pressure", pressure("memory"), OF_CAPTURE),
         ("garbage-collection", share("n gc_collect_main"), OF_CPU),
@@ -156,6 +162,12 @@ fn device_defects() -> Vec<Defect> {
             "collective-backend",
             format!("{}\nkernels: P py-7 / n f 5x1", share("n void gloo::sum<float>(void*)")),
             OF_CPU,
+        ),
+        // One GPU for 4 s in which it works, and another one, maybe at other times, which works for 2 s.
+        (
+            "gpu-throttling",
+            throttled(&[[300, 200, 0], [100, 200, 0]]),
+            "at most 60.0% of length of the capture",
         ),
     ]
 }
@@ -409,6 +421,39 @@ fn pressure_wins_no_more_than_the_program_waited() {
     assert_eq!(waits[0].gain.percent().map(f64::round), Some(10.0));
     let figure = "waits of the program's threads for a CPU, at most: 1.00 s (bounded)";
     assert_eq!(waits[0].evidence.last().map(ToString::to_string).as_deref(), Some(figure));
+}
+
+/// A part of the program has the pressure of the whole machine, so all waits bound it.
+#[test]
+fn pressure_of_a_part_is_bounded_by_all_waits() {
+    let profile = queued(&on_machine("system:cpu-pressure-time: m machine 20x150000000"));
+    let mut settings = Settings::default();
+    settings.only("cpu-pressure").unwrap();
+    let selection = Selection { path: Some("g".parse().unwrap()), ..Selection::of(Metric::CpuTime) };
+    let subset = Subset::new(&profile, &selection);
+    // The waits are not on this path.
+    assert!(!subset.profile().tree.has(Metric::OffCpuTime));
+    let found = Findings::compute(&subset, Nanos(10_000_000_000), &settings).findings;
+    assert_eq!(found[0].gain.percent().map(f64::round), Some(10.0));
+}
+
+#[test]
+fn heat_wins_no_more_than_the_gpu_worked() {
+    let found = found(&["gpu-throttling"], &profile(&throttled(&[[200, 300, 500]])));
+    assert_eq!((found[0].gain.percent().map(f64::round), found[0].share_percent.round()), (Some(40.0), 60.0));
+    let figure = "GPU at its power limit, of the capture: 100% (measured)";
+    assert!(found[0].evidence.iter().any(|said| said.to_string() == figure), "{:?}", found[0].evidence);
+}
+
+/// A reading counts for all of its interval: of few readings, one is a large share.
+#[test]
+fn throttling_is_not_judged_by_a_few_readings() {
+    let hot = profile(&throttled(&[[300, 200, 0]]));
+    let mut settings = Settings::default();
+    settings.only("gpu-throttling").unwrap();
+    let found = |seconds: u64| Findings::of_profile(&hot, Nanos(seconds * 1_000_000_000), &settings);
+    assert_eq!([9, 10].map(|seconds| found(seconds).rules_with("not-checked").len()), [1, 0]);
+    assert_eq!([9, 10].map(|seconds| found(seconds).findings.len()), [0, 1]);
 }
 
 #[test]

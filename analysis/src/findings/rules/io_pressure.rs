@@ -1,10 +1,8 @@
 //! Programs of the machine that wait for disks.
 
-use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::tree::NodeId;
 
-use super::pressure::PressureCheck;
+use super::pressure::{PressureCheck, own_waits};
 use super::{Facts, Outcome, Rule, Values};
 use crate::findings::finding::Figure;
 use crate::findings::rule::Parameter;
@@ -33,7 +31,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     .outcome(facts, values);
     match outcome {
         Outcome::Findings(mut findings) => {
-            findings.iter_mut().for_each(|finding| finding.evidence.extend(own_waits(facts)));
+            findings.iter_mut().for_each(|finding| finding.evidence.extend(waits_for_disks(facts)));
             Outcome::Findings(findings)
         }
         outcome => outcome,
@@ -41,26 +39,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 }
 
 /// Waits of the program itself, if they were recorded. They are no bound: it may wait for a process that reads for it.
-fn own_waits(facts: &Facts<'_>) -> Option<Figure> {
-    // As for the pressure: a part has no other.
-    let whole = facts.whole();
-    if !facts.whole_has(Metric::OffCpuTime) {
-        return None;
-    }
-    let reason = |node: NodeId| match whole.frames.get(whole.tree.node(node).frame) {
-        Frame::Wait { reason } => whole.strings.get(reason),
-        _ => "",
-    };
-    let (mut waited, mut has_unknown) = (0u64, false);
-    for (node, cell) in whole.tree.cells(Metric::OffCpuTime) {
-        match reason(node) {
-            "disk" => waited = waited.saturating_add(cell.sum),
-            // It may have been for a disk, too.
-            other => has_unknown |= other.starts_with("stack "),
-        }
-    }
-    Some(match has_unknown {
-        true => Figure::bounded("waits of the program's threads for disks, at least", waited as f64, "ns"),
-        false => Figure::measured("waits of the program's threads for disks", waited as f64, "ns"),
+fn waits_for_disks(facts: &Facts<'_>) -> Option<Figure> {
+    let waits = own_waits(facts, "disk")?;
+    let waited = waits.known_ns as f64;
+    Some(match waits.unknown_ns > 0 {
+        true => Figure::bounded("waits of the program's threads for disks, at least", waited, "ns"),
+        false => Figure::measured("waits of the program's threads for disks", waited, "ns"),
     })
 }

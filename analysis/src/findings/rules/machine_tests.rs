@@ -42,6 +42,27 @@ fn pressure_of_the_machine_is_found() {
 }
 
 #[test]
+fn cpus_that_a_hypervisor_withholds_are_found() {
+    const RULE: &str = "cpu-steal";
+    // The other CPU is busy for all of the 10 s.
+    let steal = |ns: u64| on_machine(&format!("system:cpu-steal-time: m machine / m cpu 1 20x{ns}"));
+    let expect = "The hypervisor withheld CPUs for 20% of the time in which they had something to run";
+    check(RULE, &steal(125_000_000), expect);
+    check(RULE, &steal(10_000_000), "healthy");
+    check(RULE, &steal(0), "healthy");
+    // Half of the time in which it had something to run, and that was 40 ms.
+    let idle = "system:cpu-busy-time: m machine / m cpu 0 20x1000000\n\
+                system:cpu-steal-time: m machine / m cpu 0 20x1000000";
+    check(RULE, idle, "healthy");
+    check(RULE, "P py-7 / n f 300", "record with --system-metrics 500ms");
+    let stolen = profile(&steal(125_000_000));
+    let found = Findings::of_profile(&stolen, Nanos(10_000_000_000), &Settings::default()).findings;
+    let of_cpus = found.iter().find(|finding| finding.rule == RULE).unwrap();
+    let last = of_cpus.evidence.last().map(ToString::to_string);
+    assert_eq!(last.as_deref(), Some("cpu 1 withheld, of the capture: 25.0% (measured)"));
+}
+
+#[test]
 fn a_cpu_limit_that_stops_a_cgroup_is_found() {
     let limit = |throttled: u64| {
         on_machine(&format!(

@@ -17,12 +17,14 @@ mod cpu_latency;
 mod cpu_limit;
 mod cpu_pressure;
 mod cpu_queue;
+mod cpu_steal;
 mod data_parallel;
 mod few_loader_workers;
 mod full_memory;
 mod garbage_collection;
 mod gil_holders;
 mod gil_wait;
+mod gpu_throttling;
 mod gpu_windows;
 mod gradient_zeroing;
 mod growing_memory;
@@ -76,7 +78,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::counted;
+use deepctx_profile::units::{counted, counted_as};
 
 use super::facts::{Classes, Facts, PlaceKey, SAMPLES_MIN};
 use super::finding::{Figure, Finding, Gain, Location, LocationKind, Severity};
@@ -93,6 +95,7 @@ pub const RULES: &[&Rule] = &[
     &cpu_queue::RULE,
     &cpu_pressure::RULE,
     &cpu_limit::RULE,
+    &cpu_steal::RULE,
     &io_pressure::RULE,
     &memory_pressure::RULE,
     &network_limit::RULE,
@@ -131,6 +134,7 @@ pub const RULES: &[&Rule] = &[
     &bursty_device::RULE,
     &small_batch::RULE,
     &full_memory::RULE,
+    &gpu_throttling::RULE,
     &late_start::RULE,
     &growing_memory::RULE,
     &probe_cost::RULE,
@@ -281,8 +285,8 @@ fn too_few(share: &Share) -> Option<Outcome> {
     let count = share.whole.count;
     let is_measured = share.exact[0].value > share.whole.value;
     (share.sampled && count < SAMPLES_MIN && !is_measured).then(|| {
-        let taken = if count == 1 { "sample was taken" } else { "samples were taken" };
-        let sentence = format!("only {count} {taken}; {SAMPLES_MIN} are needed");
+        let taken = counted_as(count, "sample was taken", "samples were taken");
+        let sentence = format!("only {taken}; {SAMPLES_MIN} are needed");
         Outcome::missing_because(reason::TOO_FEW_SAMPLES, sentence)
     })
 }

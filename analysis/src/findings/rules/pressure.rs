@@ -1,8 +1,10 @@
 //! Pressure: time in which programs waited for a scarce resource of the machine.
 //!
-//! Owns: [`PressureCheck`]. Because: the kernel counts this time the same way for CPUs, disks and memory
-//! (`Documentation/accounting/psi.rst`), and one check fits all three. Does not: know which resource is waited for.
+//! Owns: [`PressureCheck`], and the waits of the program itself ([`own_waits`]). Because: the kernel counts this time
+//! the same way for CPUs, disks and memory (`Documentation/accounting/psi.rst`), and one check fits all three. Does
+//! not: know which resource is waited for.
 
+use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, Values, written};
@@ -48,6 +50,37 @@ impl PressureCheck {
         };
         Outcome::Findings(vec![draft.finding(values)])
     }
+}
+
+/// How long the program's threads waited.
+#[derive(Default)]
+pub(super) struct OwnWaits {
+    /// For one reason.
+    pub(super) known_ns: u64,
+    /// Without a stack, so that the reason is not known: it may have been the same.
+    pub(super) unknown_ns: u64,
+}
+
+/// Waits of the program's threads for a reason, in the whole: a part has no other pressure. `None` if time off the CPU
+/// was not recorded.
+pub(super) fn own_waits(facts: &Facts<'_>, reason: &str) -> Option<OwnWaits> {
+    if !facts.whole_has(Metric::OffCpuTime) {
+        return None;
+    }
+    let whole = facts.whole();
+    let mut waits = OwnWaits::default();
+    for (node, cell) in whole.tree.cells(Metric::OffCpuTime) {
+        let Frame::Wait { reason: waited_for } = whole.frames.get(whole.tree.node(node).frame) else {
+            continue;
+        };
+        let sum = match whole.strings.get(waited_for) {
+            known if known == reason => &mut waits.known_ns,
+            other if other.starts_with("stack ") => &mut waits.unknown_ns,
+            _ => continue,
+        };
+        *sum = sum.saturating_add(cell.sum);
+    }
+    Some(waits)
 }
 
 /// CPUs of the machine that were read.
