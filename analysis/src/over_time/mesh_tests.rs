@@ -1,6 +1,6 @@
 //! Ranks of a mesh: groups of which few have the first rank, on clocks of several hosts.
 
-use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, Trace, text};
+use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, CommunicatorGroup, Job, Trace, text};
 
 use super::*;
 
@@ -99,6 +99,28 @@ fn waits_may_be_wrong_by_the_error_of_clocks() {
     ranks.iter_mut().for_each(|trace| trace.clock.domain = Some(0));
     let found = stragglers(ranks);
     assert!(found.collectives.iter().all(|row| (row.end_spread_ns, row.clock_error_ns) == (8_000, 0)));
+}
+
+#[test]
+fn siblings_of_one_name_are_not_matched_with_each_other() {
+    let rank = |ranks: &str, groups: &[(&str, u64, u64)]| {
+        let mut trace = in_groups(groups);
+        let [communicator, ranks] = ["3 mesh_tp", ranks].map(|word| trace.text(word));
+        trace.communicator_groups.push(CommunicatorGroup { communicator, ranks }).unwrap();
+        trace
+    };
+    let (low, high) = ([("3 mesh_tp", 10, 20)], [("3 mesh_tp", 30, 60), ("3 mesh_tp", 70, 80)]);
+    let late = [("3 mesh_tp", 45, 60), ("3 mesh_tp", 75, 80)];
+    let job = job([rank("0,1", &low), rank("0,1", &low), rank("2,3", &high), rank("2,3", &late)]);
+    let found = OverTime::compute(&job, Steps::default());
+    assert_eq!(found.stragglers.not_matched, []);
+    let row = |row: &CommunicatorSum| (row.communicator.clone(), row.collectives, row.ranks, row.waited_ns);
+    let rows: Vec<_> = found.communicators.iter().map(row).collect();
+    let name = |ranks: &str| format!("group 3 mesh_tp (ranks {ranks})");
+    assert_eq!(rows, [(name("2,3"), 2, 2, 20_000), (name("0,1"), 1, 2, 0)]);
+    let groups: Vec<_> = found.parallelism.groups.iter().map(|row| (row.ranks.clone(), &row.kinds)).collect();
+    let tensor = vec![ParallelKind::Tensor];
+    assert_eq!(groups, [(vec![2, 3], &tensor), (vec![0, 1], &tensor)]);
 }
 
 /// A rank with this work of one group of three ranks: operation, begin and end in µs.

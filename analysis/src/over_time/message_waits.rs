@@ -5,9 +5,11 @@
 //! not name the other rank.
 //!
 //! The messages from one rank to another are in order within their communicator: the first one sent is the first one
-//! received. If the two ranks have different numbers of them, or one would be received before it is sent, they are not
-//! matched. A rank waits from its begin of a message until the other rank's begin. One that had ended by then did not
-//! wait: NCCL puts small messages in a buffer.
+//! received. If the two ranks have different numbers of them, they are not matched. If one would be received before it
+//! is sent, beyond the error of the clocks, the first sends were before the sender's trace: the fewest are left out
+//! with which every message is possible, *inferred*. If these are more than a few, or not fewer than the others, the
+//! pair is not matched. A rank waits from its begin of a message until the other rank's begin. One that had ended by
+//! then did not wait: NCCL puts small messages in a buffer.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
@@ -43,8 +45,11 @@ pub struct MessagePair {
     pub from: u32,
     /// The rank that receives.
     pub to: u32,
-    /// How many messages.
+    /// How many messages are matched.
     pub messages: usize,
+    /// Sends from before the sender's trace: so many of the first receives and of the last sends are left out, since
+    /// otherwise a message would be received before it is sent. Inferred.
+    pub sends_before_trace: usize,
     /// Time that the receiver waited for the sender.
     pub receiver_waited_ns: u64,
     /// Time that the sender waited for the receiver.
@@ -86,6 +91,9 @@ reasons! {
     const PEER_CLOCK_UNKNOWN = "peer-clock-unknown",
         "two ranks exchange messages, and no chain of collectives aligns their clocks";
 }
+
+/// Maximum sends before a trace: a stage of a pipeline is ahead of the next one by a few messages.
+const BEFORE_TRACE_MAX: usize = 8;
 
 /// One rank's part of a message, in Unix time if the trace has it.
 #[derive(Clone, Copy, Debug)]
@@ -190,12 +198,43 @@ fn matched(
     };
     let clock_error_ns = of_sender.saturating_add(of_receiver);
     let error_ns = i64::try_from(clock_error_ns).unwrap_or(i64::MAX);
-    let mut sums = MessagePair { messages: sent.len(), clock_error_ns, ..MessagePair::default() };
+    let aligned = |of: &[MessagePart], ahead_ns: i64| -> Vec<MessagePart> {
+        of.iter().map(|part| part.aligned(ahead_ns)).collect()
+    };
+    let sent = aligned(sent, from.clock_offset_ns);
+    let received = aligned(received, to.clock_offset_ns);
+    let sums = match sums(&sent, &received, error_ns) {
+        Err(because) if because == RECEIVED_BEFORE_SENT => {
+            without_first(&sent, &received, error_ns).ok_or(because)?
+        }
+        found => found?,
+    };
+    Ok(MessagePair { clock_error_ns, ..sums })
+}
+
+/// The sums if the first sends were before the trace: with the fewest of them that make every message possible.
+fn without_first(sent: &[MessagePart], received: &[MessagePart], error_ns: i64) -> Option<MessagePair> {
+    let found = |sends_before_trace: usize| {
+        let sent = sent.get(..sent.len().checked_sub(sends_before_trace)?)?;
+        let sums = sums(sent, received.get(sends_before_trace..)?, error_ns).ok()?;
+        Some(MessagePair { sends_before_trace, ..sums })
+    };
+    // More messages must speak for it than are left out.
+    let most = BEFORE_TRACE_MAX.min(sent.len().saturating_sub(1) / 2);
+    (1..=most).find_map(found)
+}
+
+/// The sums of messages in order, on one clock.
+fn sums(
+    sent: &[MessagePart],
+    received: &[MessagePart],
+    error_ns: i64,
+) -> Result<MessagePair, &'static Reason> {
+    let mut sums = MessagePair { messages: sent.len(), ..MessagePair::default() };
     for (sent, received) in sent.iter().zip(received) {
         if sent.elements != received.elements {
             return Err(MESSAGE_SIZES_DIFFER);
         }
-        let (sent, received) = (sent.aligned(from.clock_offset_ns), received.aligned(to.clock_offset_ns));
         if received.end.saturating_add(error_ns) < sent.begin {
             return Err(RECEIVED_BEFORE_SENT);
         }
@@ -210,7 +249,7 @@ fn matched(
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::trace::{CollectiveNote, Job, RankInfo, Trace, text};
+    use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, RankInfo, Trace, text};
 
     use super::super::{OverTime, Steps};
     use super::*;
@@ -264,6 +303,7 @@ mod tests {
             from,
             to,
             messages,
+            sends_before_trace: 0,
             receiver_waited_ns,
             sender_waited_ns,
             transfer_ns,
@@ -308,6 +348,54 @@ mod tests {
         let unnamed = found(vec![first(), rank(1, &[("recv", None, 0, 10)])]);
         assert_eq!((unnamed.pairs.len(), unnamed.without_peer), (0, 1));
         assert_eq!(unnamed.not_matched[0].messages, [2, 0]);
+    }
+
+    /// Messages with these numbers, one each 100 µs: the sender begins first, and the receiver ends last.
+    fn in_turn(receives: bool, numbers: std::ops::Range<u64>) -> Vec<(&'static str, Option<u32>, u64, u64)> {
+        let message = |number: u64| match receives {
+            true => ("recv", Some(0), 100 * number + 5, 100 * number + 12),
+            false => ("send", Some(1), 100 * number, 100 * number + 10),
+        };
+        numbers.map(message).collect()
+    }
+
+    #[test]
+    fn sends_before_a_trace_are_left_out() {
+        // Messages that the sender's trace begins after, how many there are in each trace, and how many are matched.
+        let check = |before: u64, count: u64, expect: Option<usize>| {
+            let sender = rank(0, &in_turn(false, before..before + count));
+            let found = found(vec![sender, rank(1, &in_turn(true, 0..count))]);
+            let row = found.pairs.first().map(|row| (row.messages, row.sends_before_trace));
+            assert_eq!(row, expect.map(|matched| (matched, before as usize)), "{before} {count}");
+            let because: Vec<&str> = found.not_matched.iter().map(|row| row.because.key).collect();
+            let refused: &[&str] = if expect.is_none() { &["received-before-sent"] } else { &[] };
+            assert_eq!(because, refused, "{before} {count}");
+            if let Some(row) = found.pairs.first() {
+                let each = [row.sender_waited_ns, row.receiver_waited_ns, row.transfer_ns];
+                assert_eq!(each, [5_000, 0, 7_000].map(|ns| ns * row.messages as u64), "{before} {count}");
+            }
+        };
+        check(0, 5, Some(5));
+        check(1, 5, Some(4));
+        check(2, 5, Some(3));
+        // As many would be left out as are matched, or more than a few.
+        check(2, 4, None);
+        check(8, 30, Some(22));
+        check(9, 30, None);
+    }
+
+    #[test]
+    fn sends_are_left_out_only_if_sizes_agree() {
+        let sender = rank(0, &in_turn(false, 1..6));
+        let mut receiver = sized(1, &in_turn(true, 0..5), 8);
+        let notes: Vec<CollectiveNote> = receiver.collectives.iter().map(|(_, note)| note).collect();
+        receiver.collectives = CollectiveNotes::default();
+        for (place, note) in notes.into_iter().enumerate() {
+            let elements_in = if place == 3 { 9 } else { note.elements_in };
+            receiver.collectives.push(CollectiveNote { elements_in, ..note }).unwrap();
+        }
+        let found = found(vec![sender, receiver]);
+        assert_eq!((found.pairs.len(), found.not_matched[0].because.key), (0, "received-before-sent"));
     }
 
     #[test]

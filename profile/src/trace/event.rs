@@ -329,6 +329,16 @@ columns! {
 }
 
 columns! {
+    /// The ranks of a communicator. One without a row is known by its name only.
+    pub struct CommunicatorGroup in plain CommunicatorGroups {
+        /// The communicator.
+        pub communicator: StrId,
+        /// Its ranks, as text of [`GroupRanks`](super::GroupRanks).
+        pub ranks: StrId,
+    }
+}
+
+columns! {
     /// An allocation or a free of tensor memory.
     pub struct MemoryEvent in plain MemoryEvents {
         /// The thread.

@@ -1,11 +1,12 @@
 //! Jobs: the traces of many ranks.
 //!
 //! Owns: [`Job`], and which trace is which rank's. Because: a rank's wait for another shows only when both are side
-//! by side. Does not: align clocks or compare ranks; analyses do.
+//! by side. Does not: align clocks or compare ranks; analyses do. Communicators of one name with different ranks get
+//! names of their own ([`GroupRanks`](super::GroupRanks)).
 
 use std::collections::HashSet;
 
-use super::{Links, Trace, TraceTime};
+use super::{Links, Trace, TraceTime, communicators};
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
@@ -62,7 +63,8 @@ impl Job {
     ///
     /// # Errors
     /// Two of them have the same rank.
-    pub fn new(traces: Vec<(String, Trace)>) -> Result<Self, SameRank> {
+    pub fn new(mut traces: Vec<(String, Trace)>) -> Result<Self, SameRank> {
+        communicators::tell_apart(&mut traces);
         let mut ranks: Vec<RankTrace> = Vec::new();
         let named = |file: &str, trace: &Trace| trace.rank.rank.or_else(|| number_in(file));
         let world_size = traces.iter().filter_map(|(_, trace)| trace.rank.world_size).max();

@@ -92,5 +92,9 @@ impl Names<'_> {
             let numbers = (note.group_size, note.elements_in, note.ordinal, note.peer);
             rows.push(format!("{names:?} {numbers:?}: {op}"));
         }
+        for (_, group) in trace.communicator_groups.iter() {
+            let [communicator, ranks] = [group.communicator, group.ranks].map(|name| trace.name(name));
+            rows.push(format!("ranks of {communicator:?}: {ranks}"));
+        }
     }
 }

@@ -15,6 +15,7 @@ mod basis;
 mod call_context;
 mod calls;
 mod columns;
+mod communicators;
 mod counter_lanes;
 mod counter_unit;
 mod event;
@@ -47,13 +48,14 @@ use crate::units::{Nanos, Time, clock};
 pub use assemble::assemble;
 pub use basis::Basis;
 pub use call_context::{CallContext, CallContexts};
+pub use communicators::{GroupRanks, name_with_ranks};
 pub use counter_lanes::CounterLane;
 pub use counter_unit::{CounterUnit, counter_process, counter_value_in_words};
 pub use event::{
-    CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
-    DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges, HostCategories, HostCategory, HostKind,
-    HostOp, HostOps, LostEvents, LostTimes, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs,
-    Thread, WakeUpEvent, WakeUpEvents, Waker,
+    CollectiveNote, CollectiveNotes, CommunicatorGroup, CommunicatorGroups, CounterStep, CounterSteps,
+    CounterValue, DeviceKind, DeviceOp, DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges,
+    HostCategories, HostCategory, HostKind, HostOp, HostOps, LostEvents, LostTimes, MemoryEvent,
+    MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent, WakeUpEvents, Waker,
 };
 pub use graph_edges::GraphOrder;
 pub use job::{Job, RankTrace, SameRank};
@@ -139,6 +141,8 @@ pub struct Trace {
     pub wake_ups: WakeUpEvents,
     /// Facts about collectives.
     pub collectives: CollectiveNotes,
+    /// Ranks of their communicators, as far as they are known.
+    pub communicator_groups: CommunicatorGroups,
     /// Allocations and frees.
     pub memory: MemoryEvents,
     /// Ranges of the program on device rows.
@@ -198,6 +202,7 @@ impl Trace {
             lost: LostTimes::default(),
             wake_ups: WakeUpEvents::default(),
             collectives: CollectiveNotes::default(),
+            communicator_groups: CommunicatorGroups::default(),
             memory: MemoryEvents::default(),
             device_ranges: DeviceRanges::default(),
             contexts: CallContexts::default(),

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::ledger::{Ledger, Reason, Stage};
-use deepctx_profile::trace::{ClockInfo, LostEvents, RankInfo, Trace, TraceTime};
+use deepctx_profile::trace::{
+    ClockInfo, CommunicatorGroup, CommunicatorGroups, GroupRanks, LostEvents, RankInfo, Trace, TraceTime,
+};
 use deepctx_profile::units::Nanos;
 
 /// Its name in the files.
@@ -17,6 +19,11 @@ pub(crate) const HEADER: &str = "deepctx";
 pub(crate) const HEADER_EVENT: &str = "deepctx trace";
 /// Category of a profile's sums over time, in Chrome's form: they are of the whole capture and of no event.
 pub(crate) const SUMS: &str = "deepctx sums";
+/// Maximum ranks of all communicators of a rank, since a few letters stand for thousands: a hundred of ten thousand
+/// ranks have a quarter of it.
+const GROUP_RANKS_MAX: usize = 1 << 22;
+/// What a text that is none may have cost.
+const NO_RANKS_COST: usize = 1 << 16;
 
 /// The header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +57,17 @@ pub(crate) struct RankHeader {
     /// What its recorder knew about the clock of its devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) device_clock: Option<ClockOffset>,
+    /// Ranks of communicators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) groups: Vec<GroupHeader>,
+}
+
+/// The ranks of a communicator. Events have no place for long lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupHeader {
+    pub(crate) communicator: String,
+    /// Text of [`GroupRanks`].
+    pub(crate) ranks: String,
 }
 
 /// Lost events of a lane.
@@ -124,8 +142,13 @@ impl RankHeader {
             to_ns: lost.to.as_nanos(),
             events: lost.events,
         });
+        let groups = trace.communicator_groups.iter().map(|(_, group)| GroupHeader {
+            communicator: trace.name(group.communicator).to_owned(),
+            ranks: trace.name(group.ranks).to_owned(),
+        });
         RankHeader {
             lost: lost.collect(),
+            groups: groups.collect(),
             device_clock: trace.device_clock,
             rank: trace.rank.rank,
             world_size: trace.rank.world_size,
@@ -138,9 +161,9 @@ impl RankHeader {
         }
     }
 
-    /// Applies the header of this rank to its trace.
+    /// Applies the header of this rank to its trace. Returns how many communicators have no ranks, or too many.
     #[cfg_attr(not(feature = "import"), allow(dead_code, reason = "read by imports"))]
-    pub(crate) fn apply(&self, trace: &mut Trace) {
+    pub(crate) fn apply(&self, trace: &mut Trace) -> usize {
         trace.rank = RankInfo { rank: self.rank, world_size: self.world_size };
         trace.clock = ClockInfo {
             epoch_ns: self.epoch_ns,
@@ -157,6 +180,19 @@ impl RankHeader {
             trace.lost.push(LostEvents { lane, from, to, events: of.events });
         }
         trace.device_clock = self.device_clock;
+        // Instead of what events say: they have the short lists of these.
+        trace.communicator_groups = CommunicatorGroups::default();
+        let mut room = GROUP_RANKS_MAX;
+        for of in &self.groups {
+            let ranks = GroupRanks::from_text(&of.ranks);
+            let cost = ranks.as_ref().map_or(NO_RANKS_COST, GroupRanks::count);
+            let Some(rest) = room.checked_sub(cost) else { break };
+            room = rest;
+            let Some(ranks) = ranks else { continue };
+            let (communicator, ranks) = (trace.text(&of.communicator), trace.text(&ranks.to_string()));
+            trace.communicator_groups.push(CommunicatorGroup { communicator, ranks });
+        }
+        self.groups.len() - trace.communicator_groups.len()
     }
 }
 
@@ -170,5 +206,24 @@ impl LossHeader {
         } else {
             ledger.gap(stage, reason, self.count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_in_a_header_are_bounded() {
+        let group = |ranks: &str| GroupHeader { communicator: "tp".to_owned(), ranks: ranks.to_owned() };
+        let check = |groups: Vec<GroupHeader>, kept: usize, left_out: usize| {
+            let header = RankHeader { groups, ..RankHeader::default() };
+            let mut trace = Trace::new();
+            assert_eq!(header.apply(&mut trace), left_out);
+            assert_eq!(trace.communicator_groups.len(), kept);
+        };
+        check(vec![group("0-3"), group("3,3"), group("4-7")], 2, 1);
+        check(vec![group("0-65535"); 70], 64, 6);
+        check(vec![group("0-65535,0"); 70], 0, 70);
     }
 }

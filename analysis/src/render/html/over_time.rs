@@ -11,8 +11,8 @@ use super::{percent, work};
 use crate::over_time::{Measurement, OverTime};
 use crate::render::text::{
     bound_in_words, by_no_operator, clock_in_words, communicators_in_words, guessed_links_in_words,
-    have_several_names, kinds_in_words, not_measured_in_words, operations_in_words, sequence_in_words,
-    within_clocks_in_words,
+    have_several_names, inferred_in_words, kinds_in_words, not_measured_in_words, operations_in_words,
+    sequence_in_words, within_clocks_in_words,
 };
 
 /// Every table with rows.
@@ -275,14 +275,13 @@ fn pipeline(tables: &OverTime) -> Tab {
 fn messages(tables: &OverTime) -> Tab {
     let columns = [
         numbers(["From", "To", "Messages", "Receiver waits", "Sender waits", "Transfer", "Error of each"]),
-        vec![Column::code("Communicator"), Column::text("Not matched, or by inferred ranks")],
+        vec![Column::code("Communicator"), Column::text("Not matched, or inferred")],
     ];
     let matched = tables.messages.pairs.iter().map(|row| {
         let mut cells = vec![row.from.to_string(), row.to.to_string(), row.messages.to_string()];
         let times = [row.receiver_waited_ns, row.sender_waited_ns, row.transfer_ns, row.clock_error_ns];
         cells.extend(times.map(time));
-        let note = if row.ranks_inferred { "ranks inferred" } else { "" };
-        cells.extend([row.communicator.clone(), note.to_owned()]);
+        cells.extend([row.communicator.clone(), inferred_in_words(row)]);
         cells
     });
     let others = tables.messages.not_matched.iter().map(|of| {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::Nanos;
 
 use super::{counted, more, not_measured_in_words, without_middle};
-use crate::over_time::{Measurement, MessageWaits, Pipeline};
+use crate::over_time::{Measurement, MessagePair, MessageWaits, Pipeline};
 
 /// Widest list of communicators.
 const NAME_WIDTH: usize = 60;
@@ -73,7 +73,10 @@ pub(super) fn messages(found: &MessageWaits, rows: usize, out: &mut dyn Write) -
         let [receiver, sender, transfer, error] = times.map(|ns| Nanos(ns).to_string());
         let (from, to, count) = (row.from, row.to, row.messages);
         let name = without_middle(&row.communicator, NAME_WIDTH);
-        let inferred = if row.ranks_inferred { " (ranks inferred)" } else { "" };
+        let inferred = match inferred_in_words(row) {
+            words if words.is_empty() => words,
+            words => format!(" ({words})"),
+        };
         write!(out, "  {from:>4}  {to:>4}  {count:>8}  {receiver:>14}  {sender:>12}  {transfer:>8}  ")?;
         writeln!(out, "{error:>11}  {name}{inferred}")?;
     }
@@ -89,6 +92,16 @@ pub(super) fn messages(found: &MessageWaits, rows: usize, out: &mut dyn Write) -
     Ok(())
 }
 
+/// What is inferred of messages between two ranks; empty if nothing is.
+pub(in crate::render) fn inferred_in_words(row: &MessagePair) -> String {
+    let ranks = row.ranks_inferred.then(|| "ranks inferred".to_owned());
+    let left_out = (row.sends_before_trace > 0).then(|| {
+        let sends = counted(row.sends_before_trace as u64, "send");
+        format!("matched after leaving out {sends} from before the trace: inferred")
+    });
+    ranks.into_iter().chain(left_out).collect::<Vec<_>>().join("; ")
+}
+
 /// The communicators of a stage; `–` where the trace names none.
 pub(in crate::render) fn communicators_in_words(names: &[String]) -> String {
     if names.is_empty() { "–".to_owned() } else { names.join(", ") }
@@ -97,7 +110,7 @@ pub(in crate::render) fn communicators_in_words(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::over_time::{MessagePair, PipelineStage, PipelineStep, PipelineWaits};
+    use crate::over_time::{PipelineStage, PipelineStep, PipelineWaits};
 
     #[test]
     fn inferred_ranks_of_messages_are_said_to_be() {
@@ -106,6 +119,7 @@ mod tests {
             from: 1,
             to: 2,
             messages: 7,
+            sends_before_trace: 0,
             receiver_waited_ns: 30_000,
             sender_waited_ns: 4_000,
             transfer_ns: 5_000,
@@ -121,6 +135,17 @@ mod tests {
         assert_eq!(words[..5], ["1", "2", "7", "30.0", "µs"]);
         assert!(row.ends_with("  5 PIPELINE (ranks inferred)"), "{row}");
         assert!(shown.contains("  without 3 messages of which"), "{shown}");
+    }
+
+    #[test]
+    fn sends_before_a_trace_are_said_to_be_inferred() {
+        let check = |sends_before_trace: usize, ranks_inferred: bool, expect: &str| {
+            let pair = MessagePair { sends_before_trace, ranks_inferred, ..MessagePair::default() };
+            assert_eq!(inferred_in_words(&pair), expect);
+        };
+        check(0, false, "");
+        check(1, false, "matched after leaving out 1 send from before the trace: inferred");
+        check(2, true, "ranks inferred; matched after leaving out 2 sends from before the trace: inferred");
     }
 
     #[test]

@@ -9,9 +9,12 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// Argument of JAX's training steps (`StepTraceAnnotation`) with their number.
 pub(in crate::import) const STEP: &str = "step_num";
+/// Argument of collectives with the ranks of their group.
+const GROUP_RANKS: &str = "Process Group Ranks";
 
 /// A text that borrows if it can.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,11 +36,16 @@ pub(in crate::import) enum NumberOrText<'b> {
 
 impl NumberOrText<'_> {
     pub(in crate::import) fn to_text(&self) -> String {
+        // Texts of processes are short; a long one is not a name.
+        self.cut(64)
+    }
+
+    /// As text of at most this many letters.
+    fn cut(&self, most: usize) -> String {
         match self {
             NumberOrText::Number(number) => number.to_string(),
             NumberOrText::Negative(number) => number.to_string(),
-            // Texts of processes are short; a long one is not a name.
-            NumberOrText::Word(word) => word.chars().take(64).collect(),
+            NumberOrText::Word(word) => word.chars().take(most).collect(),
             NumberOrText::Other => String::new(),
         }
     }
@@ -143,6 +151,8 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) group: NumberOrText<'b>,
     /// What the program calls it (`mesh_tp`, `DATA_PARALLEL_GROUP`).
     pub(in crate::import) group_description: NumberOrText<'b>,
+    /// Its ranks, as a list or as the text of one.
+    pub(in crate::import) group_ranks: NumberOrText<'b>,
     pub(in crate::import) group_size: NumberOrText<'b>,
     pub(in crate::import) elements_in: NumberOrText<'b>,
     pub(in crate::import) element: NumberOrText<'b>,
@@ -169,7 +179,8 @@ pub(in crate::import) struct Arguments<'b> {
 impl<'b> Arguments<'b> {
     /// The communicator of a collective: its number, and what the program calls it.
     pub(in crate::import) fn communicator(&self) -> String {
-        let number = self.group.to_text();
+        // In our exports, the description and the ranks are part of it.
+        let number = self.group.cut(256);
         match self.group_description.word() {
             // PyTorch's word for none.
             "" | "undefined" => number,
@@ -197,6 +208,7 @@ impl<'b> Arguments<'b> {
             "Collective name" => &mut self.collective,
             "Process Group Name" => &mut self.group,
             "Process Group Description" => &mut self.group_description,
+            GROUP_RANKS => &mut self.group_ranks,
             "Group size" => &mut self.group_size,
             "In msg nelems" => &mut self.elements_in,
             "dtype" => &mut self.element,
@@ -230,6 +242,11 @@ impl<'de: 'b, 'b> Deserialize<'de> for Arguments<'b> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut arguments = Arguments::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
+                    if key.0 == GROUP_RANKS {
+                        let list = map.next_value::<&'de RawValue>()?;
+                        arguments.group_ranks = NumberOrText::Word(Cow::Borrowed(list.get()));
+                        continue;
+                    }
                     match arguments.field(&key.0) {
                         Some(field) => *field = map.next_value()?,
                         None => drop(map.next_value::<IgnoredAny>()?),

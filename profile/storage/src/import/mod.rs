@@ -24,6 +24,7 @@ mod cut_json;
 mod events;
 mod fields;
 mod folded;
+mod groups;
 mod kineto;
 mod lossy;
 #[cfg(feature = "nsys")]
@@ -103,6 +104,10 @@ reasons! {
         "calls and work have ids, and the file does not say of which of its processes: they are not joined";
     const UNKNOWN_DEVICE = "unknown-device",
         "work is of none of the GPUs that the file lists: it counts as work of device 0";
+    const GROUP_RANKS_CUT = "group-ranks-cut",
+        "lists of the ranks of communicators are cut: these communicators are known by their names only";
+    const GROUP_RANKS_LEFT_OUT = "group-ranks-left-out",
+        "lists of the ranks of communicators beyond the first 4096 of a trace, or very long ones, were left out";
 }
 
 reasons! {

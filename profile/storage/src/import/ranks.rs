@@ -7,8 +7,10 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::Trace;
 
+use super::GROUP_RANKS_LEFT_OUT;
 use super::trace_rows::TraceRows;
 use crate::event_header::{EventHeader, LaneHeader, LaneOwner, RankHeader};
 
@@ -85,7 +87,10 @@ impl<K: Eq + Hash> Ranks<K> {
         let traces = self.rows.into_iter().zip(headers).map(|(rows, header)| {
             let mut trace = rows.finish(header.is_none());
             match header {
-                Some(header) => header.apply(&mut trace),
+                Some(header) => {
+                    let left_out = header.apply(&mut trace);
+                    trace.ledger.gap(Stage::Decode, GROUP_RANKS_LEFT_OUT, left_out as u64);
+                }
                 None => describe(&mut trace),
             }
             trace

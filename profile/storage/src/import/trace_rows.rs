@@ -26,7 +26,8 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Bytes;
 
 use super::arguments::Arguments;
-use super::{NOT_UNDERSTOOD, UNKNOWN_CATEGORY};
+use super::groups::Groups;
+use super::{GROUP_RANKS_CUT, GROUP_RANKS_LEFT_OUT, NOT_UNDERSTOOD, UNKNOWN_CATEGORY};
 use crate::host_kind::host_kind;
 
 /// Name of tensor memory events.
@@ -60,6 +61,8 @@ pub(super) struct TraceRows {
     pub(super) trace: Trace,
     /// Whether it is a trace of PyTorch's profiler, or ours.
     pub(super) has_known_categories: bool,
+    /// The ranks of its communicators.
+    pub(super) groups: Groups,
     /// Operations of other categories, until the tool is known.
     others: Vec<(HostOp, StrId)>,
 }
@@ -75,8 +78,14 @@ impl TraceRows {
         self.trace.ledger.gap(Stage::Decode, reason, n as u64);
     }
 
-    /// The trace. Our exports mark events of unknown categories themselves.
+    /// The trace. Our exports mark events of unknown categories themselves, and have the ranks of communicators in
+    /// their header.
     pub(super) fn finish(mut self, counts_unknown: bool) -> Trace {
+        let groups = std::mem::take(&mut self.groups).finish(&mut self.trace);
+        if counts_unknown {
+            self.gaps(GROUP_RANKS_CUT, groups.cut);
+            self.gaps(GROUP_RANKS_LEFT_OUT, groups.left_out);
+        }
         let mut unknown: FxHashMap<StrId, u64> = FxHashMap::default();
         for (op, category) in std::mem::take(&mut self.others) {
             let kind = if self.has_known_categories { HostKind::UnknownCategory } else { HostKind::Other };
@@ -231,7 +240,9 @@ impl TraceRows {
             ordinal: arguments.ordinal.number(),
             peer: small(peer),
         };
-        self.trace.collectives.push(note).map(drop)
+        self.trace.collectives.push(note)?;
+        self.groups.note(&mut self.trace, note.communicator, arguments);
+        Some(())
     }
 
     fn sync(&mut self, event: &TraceEvent<'_>) -> Option<()> {

@@ -95,6 +95,8 @@ impl Events<'_> {
                 ("In msg nelems", Argument::Number(note.elements_in)),
                 ("dtype", Argument::Text(trace.name(note.element).into())),
             ]);
+            let ranks = side.ranks.get(&note.communicator);
+            arguments.extend(ranks.map(|list| ("Process Group Ranks", Argument::Text(list.as_str().into()))));
             arguments.extend(note.ordinal.map(|ordinal| ("Collective ordinal", Argument::Number(ordinal))));
             let peer = if trace.name(note.operation) == "send" { "Dst Rank" } else { "Src Rank" };
             arguments.extend(note.peer.map(|rank| (peer, Argument::Number(rank.into()))));

@@ -19,9 +19,9 @@ mod tests;
 use std::io::{self, Write};
 
 use deepctx_common::reasons;
-use deepctx_profile::intern::Id;
+use deepctx_profile::intern::{Id, StrId};
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::trace::{CollectiveNote, DeviceOp, DeviceRange};
+use deepctx_profile::trace::{CollectiveNote, CommunicatorGroup, DeviceOp, DeviceRange, GroupRanks};
 use deepctx_profile::trace::{
     CollectiveNotes, Duration, HostCategory, HostOp, Job, MemoryEvent, RankTrace, Sync, TraceTime,
     WakeUpEvent, counter_process,
@@ -47,6 +47,9 @@ reasons! {
         "streams have the number that trace formats use for none";
 }
 
+/// Maximum ranks of a list in an event, as in PyTorch's traces.
+const RANKS_MAX: usize = 30;
+
 /// The events of a job, for export.
 pub struct Events<'j> {
     job: &'j Job,
@@ -61,6 +64,8 @@ struct SideTables<'j> {
     wake_ups: FxHashMap<Id<HostOp>, Vec<WakeUpEvent>>,
     categories: FxHashMap<Id<HostOp>, HostCategory>,
     collectives: FxHashMap<Id<DeviceOp>, CollectiveNote>,
+    /// Ranks of communicators, as text of a list. The header has long ones.
+    ranks: FxHashMap<StrId, String>,
     /// Work launched by each call.
     launched: FxHashMap<Id<HostOp>, Vec<u32>>,
 }
@@ -201,7 +206,12 @@ impl<'j> SideTables<'j> {
             collectives.entry(note.op).or_insert(note);
         }
         let categories = trace.categories.iter().map(|(_, of)| (of.op, of)).collect();
-        SideTables { of, wake_ups, categories, collectives, launched }
+        let short = |group: CommunicatorGroup| {
+            let ranks = GroupRanks::from_text(trace.name(group.ranks))?;
+            (ranks.count() <= RANKS_MAX).then(|| (group.communicator, ranks.list()))
+        };
+        let ranks = trace.communicator_groups.iter().filter_map(|(_, group)| short(group)).collect();
+        SideTables { of, wake_ups, categories, collectives, ranks, launched }
     }
 }
 

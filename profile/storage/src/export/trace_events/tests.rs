@@ -3,9 +3,9 @@ use proptest::prelude::*;
 use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
-    Basis, ClockInfo, CollectiveNote, CounterStep, CounterValue, DeviceKind, DeviceOp, DeviceRange,
-    HostCategory, HostKind, HostOp, Job, Links, MemoryEvent, RankInfo, Status, Sync, SyncKind, Trace,
-    TraceTime, WakeUpEvent, Waker, listing,
+    Basis, ClockInfo, CollectiveNote, CommunicatorGroup, CounterStep, CounterValue, DeviceKind, DeviceOp,
+    DeviceRange, HostCategory, HostKind, HostOp, Job, Links, MemoryEvent, RankInfo, Status, Sync, SyncKind,
+    Trace, TraceTime, WakeUpEvent, Waker, listing,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
@@ -65,6 +65,43 @@ fn losses_and_clocks_of_recordings_come_back() {
         Some(ClockOffset { offset_ns: -5, uncertainty: Nanos(1_500), drift_ns: 20, readings: 7 });
     assert_eq!(lost(&trace).len(), 2);
     FORMATS.into_iter().for_each(|format| check(&job(vec![trace.clone()]), format));
+}
+
+#[test]
+fn ranks_of_communicators_come_back() {
+    let rank = |ranks: &str| {
+        let mut trace = deepctx_profile::trace::text::parse("kernel 0/7 10..20 ncclKernel").unwrap();
+        let op = trace.device.iter().next().unwrap().0;
+        let [operation, communicator, ranks] = ["allreduce", "3 mesh_tp", ranks].map(|word| trace.text(word));
+        let (group_size, elements_in, element) = (4, 8, operation);
+        trace.collectives.push(CollectiveNote {
+            op,
+            operation,
+            communicator,
+            group_size,
+            elements_in,
+            element,
+            ordinal: None,
+            peer: None,
+        });
+        trace.communicator_groups.push(CommunicatorGroup { communicator, ranks });
+        trace
+    };
+    // Siblings, and a list that is too long for an event.
+    let job = job(vec![rank("0-3"), rank("4-7"), rank("8-99")]);
+    FORMATS.into_iter().for_each(|format| check(&job, format));
+    let document: serde_json::Value = serde_json::from_slice(&export(&job, Format::Chrome)).unwrap();
+    let events = document["traceEvents"].as_array().unwrap().iter();
+    let of_group = events.filter(|event| event["cat"] == "kernel");
+    let named: Vec<_> = of_group
+        .map(|event| ["Process Group Name", "Process Group Ranks"].map(|name| event["args"][name].as_str()))
+        .collect();
+    let expect = [
+        [Some("3 mesh_tp (ranks 0-3)"), Some("[0, 1, 2, 3]")],
+        [Some("3 mesh_tp (ranks 4-7)"), Some("[4, 5, 6, 7]")],
+        [Some("3 mesh_tp (ranks 8-99)"), None],
+    ];
+    assert_eq!(named, expect);
 }
 
 #[test]
@@ -274,6 +311,12 @@ fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, fe
         let communicator = trace.text(&words.2);
         let element = trace.text("Float");
         let (group_size, elements_in) = (*few as u32, *number);
+        let is_known = trace.communicator_groups.iter().any(|(_, group)| group.communicator == communicator);
+        if choice % 2 == 0 && !is_known {
+            // More of them than an event lists, or some.
+            let ranks = trace.text(["0-3", "0-24/8,30", "4-99"][*few as usize % 3]);
+            trace.communicator_groups.push(CommunicatorGroup { communicator, ranks });
+        }
         trace.collectives.push(CollectiveNote {
             op,
             operation,

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::event::{ListedEvent, RawEvent};
 use crate::event_header::{EventHeader, HEADER};
@@ -27,6 +28,8 @@ pub(super) trait DocumentVisitor<'de> {
     fn header(&mut self, header: EventHeader);
     /// Rank and number of ranks in the job.
     fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>);
+    /// The groups of ranks that the program has, as JSON.
+    fn process_groups(&mut self, list: &str);
 }
 
 pub(super) struct Document<'t, T>(pub(super) &'t mut T);
@@ -120,6 +123,10 @@ impl<'de, T: DocumentVisitor<'de>> Visitor<'de> for DistributedInfo<'_, T> {
             let value = match &*key.0 {
                 "rank" => &mut rank,
                 "world_size" => &mut world_size,
+                "pg_config" => {
+                    self.0.process_groups(map.next_value::<&'de RawValue>()?.get());
+                    continue;
+                }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     continue;

@@ -166,6 +166,10 @@ impl<'b> DocumentVisitor<'b> for Reader<'b> {
         let number = |of: Option<u64>| u32::try_from(of?).ok();
         self.rank = RankInfo { rank: number(rank), world_size: number(world_size) };
     }
+
+    fn process_groups(&mut self, list: &str) {
+        self.ranks.rows().groups.list(list);
+    }
 }
 
 /// The category of an event of a device.
