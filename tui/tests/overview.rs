@@ -348,7 +348,8 @@ fn only_a_large_screen_has_lanes() {
 #[test]
 fn a_small_screen_has_the_busiest_thread_and_stream() {
     let screen = Program::on_device(80, 24).press("1").screen();
-    for lane in ["  ~ MainThread/4711        0.79 █▄█▄", "  A gpu0 stream 7          0.62 ▅▅▅▅"] {
+    for lane in ["  ~ MainThread/4711        0.79 █▄█▄", "  A gpu0 stream 7          0.62 ▅▅▅▅"]
+    {
         assert!(screen.lines().any(|line| line.starts_with(lane)), "{screen}");
     }
     assert!(!screen.contains("pt_autograd_0/4720") && !screen.contains("Threads and streams"), "{screen}");

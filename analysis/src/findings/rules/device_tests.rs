@@ -107,8 +107,8 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     check("full-memory", LAUNCHES, "record with nothing");
 }
 
-/// A program that launches work, on a machine whose GPUs are read twice a second for 10 s: how many milliseconds of each
-/// half second each of them is busy, slowed down by heat, and slowed down by its power limit.
+/// A program that launches work, on a machine whose GPUs are read twice a second for 10 s: how many milliseconds of
+/// each half second each of them is busy, slowed down by heat, and slowed down by its power limit.
 pub(super) fn throttled(gpus: &[[u64; 3]]) -> String {
     const METRICS: [&str; 3] = ["gpu-busy-time", "gpu-thermal-limited-time", "gpu-power-limited-time"];
     let mut lines = on_machine(LAUNCHES);
@@ -123,9 +123,8 @@ pub(super) fn throttled(gpus: &[[u64; 3]]) -> String {
 #[test]
 fn gpus_that_heat_slows_down_are_found() {
     const RULE: &str = "gpu-throttling";
-    let hot = |share: &str, gpu: u32| {
-        format!("For {share} of the capture, gpu {gpu} GPU was slowed down by heat")
-    };
+    let hot =
+        |share: &str, gpu: u32| format!("For {share} of the capture, gpu {gpu} GPU was slowed down by heat");
     check(RULE, &throttled(&[[300, 200, 0]]), &hot("40%", 0));
     check(RULE, &throttled(&[[300, 0, 0]]), "healthy");
     // Now and then, and at its power limit, as under full load.
@@ -183,9 +182,8 @@ fn copies_of_few_bytes_need_no_pinned_memory() {
         format!("copy-time: {stack} 200x1000\ncopy-bytes: {stack} 200x{bytes}\n")
     };
     let kernels = "gpu-time: P py-7 / y /a/train.py:step:32 / g gemm 200x1000";
-    let slow = |share: &str| {
-        format!("{share} of the device's time is copies from or to memory that is not pinned")
-    };
+    let slow =
+        |share: &str| format!("{share} of the device's time is copies from or to memory that is not pinned");
     check(RULE, &(at(31, PAGEABLE, 64 << 10) + kernels), &slow("50%"));
     check(RULE, &(at(31, PAGEABLE, 4) + kernels), "healthy");
     // A trace that does not say how many.

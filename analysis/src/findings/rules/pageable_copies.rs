@@ -94,9 +94,8 @@ fn large_copies(
 ) -> impl Fn(NodeId) -> bool {
     let least = values.get("min_mean_kib") * 1024.0;
     // Traces that do not say how many bytes a copy has count none.
-    let is_small = |part: &PlacePart| {
-        part.sum.value > 0 && (part.sum.value as f64) < least * part.sum.count as f64
-    };
+    let is_small =
+        |part: &PlacePart| part.sum.value > 0 && (part.sum.value as f64) < least * part.sum.count as f64;
     let by_line = facts.parts(Metric::CopyBytes, PlaceKey::Line, |node| is_in(facts.classes(node)));
     // A line whose bytes were not counted is not among them.
     let small: FxHashSet<FrameId> =

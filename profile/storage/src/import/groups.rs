@@ -203,7 +203,8 @@ mod tests {
         let (text, list) = (r#""Process Group Ranks":"[4, 5, 6, 7]""#, r#""Process Group Ranks":[4,5,6,7]"#);
         check(&[text], "[]", &["3: 4-7"]);
         check(&[list, text], "null", &["3: 4-7", "3: 4-7"]);
-        let described = r#""Group size":4,"Process Group Description":"mesh_tp","Process Group Ranks":"[0,2,4,6]""#;
+        let described =
+            r#""Group size":4,"Process Group Description":"mesh_tp","Process Group Ranks":"[0,2,4,6]""#;
         check(&[described], "[]", &["3 mesh_tp: 0-6/2"]);
         // No list, an empty one, and values of other forms.
         for none in ["7", r#""[]""#, "null", r#""all""#, "{}"] {
@@ -219,7 +220,9 @@ mod tests {
         check(&[cut, cut], "[]", &["3: ?", "3: ?", gap]);
         check(&[r#""Group size":8,"Process Group Ranks":"[0, 1, 2]""#], "[]", &["3: ?", gap]);
         let group = |name: &str, size: u32, ranks: &str| {
-            format!(r#"{{"pg_name":"{name}","pg_desc":"d","backend_config":"","pg_size":{size},"ranks":{ranks}}}"#)
+            format!(
+                r#"{{"pg_name":"{name}","pg_desc":"d","backend_config":"","pg_size":{size},"ranks":{ranks}}}"#
+            )
         };
         let (own, all) = (group("3", 8, "[0,1,2,3,4,5,6,7]"), "[0,1,2,3,4,5,6,7,8,9]");
         check(&[cut], &format!("[{},{own}]", group("0", 10, all)), &["3: 0-7"]);
