@@ -441,7 +441,8 @@ fn pressure_of_a_part_is_bounded_by_all_waits() {
 fn heat_wins_no_more_than_the_gpu_worked() {
     let found = found(&["gpu-throttling"], &profile(&throttled(&[[200, 300, 500]])));
     assert_eq!((found[0].gain.percent().map(f64::round), found[0].share_percent.round()), (Some(40.0), 60.0));
-    let limit = found[0].evidence.iter().find(|figure| figure.name == "GPU at its power limit, of the capture");
+    let limit =
+        found[0].evidence.iter().find(|figure| figure.name == "GPU at its power limit, of the capture");
     assert_eq!(limit.map(|figure| figure.value), Some(100.0));
 }
 
