@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cli_support::recording::{Recording, RecordingOutcome, record_until};
 use cli_support::{Busy, can_capture, expect_code, program, stderr};
@@ -83,24 +83,16 @@ fn a_command_that_cannot_start_leaves_no_profile() {
 
 #[test]
 fn repeated_interrupts_end_a_capture_cleanly_and_keep_its_data() {
-    /// After a second signal, the end has this long; then the program gives up.
-    const SIGNALLED_AGAIN: Duration = Duration::from_secs(2);
     if !can_capture() {
         return;
     }
     for (name, times) in [("INT", 1), ("INT", 2), ("TERM", 1)] {
         let busy = Busy::start();
         let mut recording = recording(&busy.pid());
-        let asked = Instant::now();
         for _ in 0..times {
             recording.signal(name);
         }
         let RecordingOutcome { status, said } = recording.ended();
-        if times > 1 && status.code() == Some(2) && asked.elapsed() >= SIGNALLED_AGAIN {
-            // On a busy machine, its end takes longer than that; what it had written is kept.
-            assert!(said.contains("did not end when it was signaled again"), "{said}");
-            continue;
-        }
         assert_eq!(status.code(), Some(0), "{name}: {said}");
         assert!(said.contains("; Ctrl-C stops") && said.contains("samples in"), "{said}");
         let manifest = fs::read_to_string(Path::new(&recording.file()).join("manifest.json")).unwrap();
@@ -359,21 +351,15 @@ fn the_demo_records_its_example_and_ends_it() {
     // Of an earlier run: it stays.
     fs::create_dir(folder.path().join("demo.dctx")).unwrap();
     let output = folder.path().join("demo-2.dctx");
-    let run = |seconds: u32| {
-        _ = fs::remove_dir_all(&output);
-        let mut demo = program();
-        let length = format!("{seconds}s");
-        demo.current_dir(folder.path()).args(["demo", "--print", &length]).stdin(Stdio::null());
-        let demo = demo.output().unwrap();
-        assert!(demo.status.success(), "{}", stderr(&demo));
-        (stderr(&demo), String::from_utf8_lossy(&demo.stdout).into_owned(), folded(&output))
-    };
-    // On a busy machine, the example's start alone takes seconds.
-    let is_there = |stacks: &str| stacks.contains("training.py:train_step");
-    let shown = [2, 8, 32].into_iter().map(run).find(|(_, _, stacks)| is_there(stacks));
-    let (said, report, stacks) = shown.unwrap_or_else(|| run(128));
+    let mut demo = program();
+    demo.current_dir(folder.path()).args(["demo", "--print", "2s"]).stdin(Stdio::null());
+    let demo = demo.output().unwrap();
+    let (said, report) =
+        (String::from_utf8_lossy(&demo.stderr), String::from_utf8_lossy(&demo.stdout).into_owned());
+    assert!(demo.status.success(), "{said}");
     assert!(report.contains("training.py:") && said.contains("$ deepctx-bpf report "), "{said}\n{report}");
-    assert!(is_there(&stacks), "{stacks}");
+    let stacks = folded(&output);
+    assert!(stacks.contains("training.py:train_step"), "{stacks}");
     let pid = said.split("runs as process ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
     assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
 }
