@@ -11,6 +11,11 @@ mount -t tmpfs tmp /tmp
 mount -t tracefs tracing /sys/kernel/tracing
 echo "guest kernel $(uname -r)"
 
+# stage NAME: prints how long the guest has run when it comes here; the last one tells where a guest hung.
+stage() {
+    echo "stage $1 after $(cut -d ' ' -f 1 /proc/uptime) s"
+}
+
 # ticks PID: what a process has used of the CPU, in hundredths of a second.
 ticks() {
     awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
@@ -81,26 +86,35 @@ native=$!
 python=$!
 LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 3600 >/tmp/launch.out 2>&1 &
 launch=$!
+stage programs
 until_said "$native" /tmp/native.out ready
 until_said "$python" /tmp/python.out ready
 until_said "$launch" /tmp/launch.out ready
-# The recorder starts and ends many times faster then.
 renice -n 10 -p "$native" "$python" "$launch"
+# The recorder starts many times faster while nothing else wants the emulated CPUs, and has no backlog then.
+kill -STOP "$native" "$python" "$launch"
 
+stage record
 deepctx-bpf record --verbose --pid "$native" --pid "$python" --pid "$launch" --off-cpu \
     --context python,native,kernel -o /tmp/profile >/tmp/record.log 2>&1 &
 recorder=$!
-until_said "$recorder" /tmp/record.log "the probes are in place" "first complete stack after"
+until_said "$recorder" /tmp/record.log "the probes are in place"
+stage capture
+kill -CONT "$native" "$python" "$launch"
+until_said "$recorder" /tmp/record.log "first complete stack after"
 until_used "$native" 3
 until_used "$python" 3
 until_launched 1000
+stage catch-up
 # What was captured is worked off while the programs stand still: an end waits for that for some seconds only, and an
 # emulated kernel on a busy machine takes a minute for it.
 kill -STOP "$native" "$python" "$launch"
 until_idle "$recorder"
+stage end
 kill -INT "$recorder"
 wait "$recorder" || tail -n 25 /tmp/record.log
 
+stage checks
 # The main thread only sleeps, but waking up takes an emulated CPU so long that it has samples, too.
 counted deep_native samples '/leaf\(/' 'gsub(/descend\(/, "") == 60'
 counted deep_native samples 1 '/\[unknown: / ? 0 : 1'
