@@ -236,6 +236,28 @@ fn missing_addresses_are_requested_once_and_in_batches() {
 }
 
 #[test]
+fn short_processes_whose_numbers_are_used_again_share_a_context() {
+    let mut records = String::new();
+    for minute in 1..=3u64 {
+        let begin_ns = minute * 60_000_000_000;
+        for pid in 100..300 {
+            let at_ns = begin_ns + 10 * pid;
+            records += &format!("{at_ns} fork {pid} of 7 sh\n{at_ns} sample {pid}/{pid} sh f! main\n");
+            // The other ends were lost.
+            if pid % 2 == 0 {
+                records += &format!("{} exit {pid}\n", at_ns + 5);
+            }
+        }
+        records += &format!("advance {}\n", begin_ns + 30_000_000_000);
+    }
+    let mut pipeline = run(&records);
+    let stacks = folded(pipeline.profile());
+    // The first 64 of a name have a context each, which is also that of later ones with the same number.
+    assert_eq!(stacks.lines().count(), 65, "{stacks}");
+    assert!(stacks.contains("sh-[others];main;f 408\n"), "{stacks}");
+}
+
+#[test]
 fn an_address_is_requested_for_its_first_time() {
     let mut pipeline = run("
         10 sample 7/7 app a! main

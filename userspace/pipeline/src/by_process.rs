@@ -60,6 +60,13 @@ impl<K: Eq + Hash, V, const MOST: usize> ByProcess<K, V, MOST> {
         self.processes.values_mut().flat_map(|of| of.values_mut())
     }
 
+    /// Takes one value out.
+    pub(crate) fn take(&mut self, pid: u32, key: &K) -> Option<V> {
+        let taken = self.processes.get_mut(&pid)?.remove(key);
+        self.len -= usize::from(taken.is_some());
+        taken
+    }
+
     /// Takes the values of a process out.
     pub(crate) fn remove(&mut self, pid: u32) -> FxHashMap<K, V> {
         let of = self.processes.remove(&pid).unwrap_or_default();
@@ -114,5 +121,7 @@ mod tests {
         get_or_insert(&mut table, 3, 2, 3);
         assert_eq!((table.get(2, &1), table.is_full()), (Some(&2), true));
         assert_eq!((table.of_process(3).count(), table.values_mut().count()), (2, 3));
+        assert_eq!([(3, 1), (3, 1), (9, 1)].map(|(pid, key)| table.take(pid, &key)), [Some(3), None, None]);
+        assert!(!table.is_full() && table.remove(3).len() == 1);
     }
 }

@@ -30,6 +30,11 @@ impl<T, const MOST: usize> DueQueue<T, MOST> {
         self.items.push_back((time_ns, item));
     }
 
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.items.capacity() * size_of::<(u64, T)>()
+    }
+
     /// Items that took no effect, since there were too many.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped

@@ -15,6 +15,8 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
+use crate::by_process::ByProcess;
+
 /// Processes of one name that get a node at once: as many as a job has workers. One that ends soon still adds sixty
 /// contexts.
 pub(crate) const PROCESSES_AT_ONCE: u32 = 64;
@@ -28,8 +30,9 @@ const AFTER_NS: u64 = 10_000_000_000;
 const OF_NAME_MAX: u32 = 1024;
 /// Nodes of all names. A node of a process comes with its stacks: these are a tenth of the contexts of a full tree.
 const ALL_MAX: usize = 1 << 14;
-/// Processes and threads without a node of their own that are remembered; when full, the table is cleared.
-const YOUNG_MAX: usize = 1 << 16;
+/// Processes and threads without a node of their own that are remembered while they run; when full, the table is
+/// cleared. Up to 7 MiB if each is of another process.
+const YOUNG_MAX: usize = 1 << 15;
 /// Name of a shared node if no node has its members' name.
 const OTHERS: &str = "[others]";
 
@@ -49,17 +52,18 @@ pub(crate) struct OwnerContext {
 pub(crate) struct OwnContexts {
     own: FxHashMap<Key, NodeId>,
     of_name: FxHashMap<(NodeId, StrId), u32>,
-    /// When each process or thread without a node was first seen.
-    young: FxHashMap<Key, u64>,
+    /// When each process or thread without a node was first seen, by process.
+    young: ByProcess<Key, u64, YOUNG_MAX>,
     /// Times that a shared node got a new member.
     shared: u64,
 }
 
 impl OwnContexts {
-    /// The node of a process or thread, created if needed; the first `at_once` of a name get their own immediately.
-    /// `frame` makes a frame of a name and a number.
+    /// The node of the process `pid`, or of a thread of it, created if needed; the first `at_once` of a name get their
+    /// own immediately. `frame` makes a frame of a name and a number.
     pub(crate) fn node(
         &mut self,
+        pid: u32,
         key: Key,
         at_once: u32,
         time_ns: u64,
@@ -71,10 +75,10 @@ impl OwnContexts {
             return OwnerContext { node: *node, until_ns: u64::MAX };
         }
         let count = self.of_name.get(&(parent, name)).copied().unwrap_or(0);
-        let since = self.young.get(&key).copied();
+        let since = self.young.get(pid, &key).copied();
         let lasts = since.is_some_and(|since| time_ns >= since.saturating_add(AFTER_NS));
         if self.own.len() < ALL_MAX && (count < at_once || (lasts && count < OF_NAME_MAX)) {
-            self.young.remove(&key);
+            self.young.take(pid, &key);
             self.of_name.insert((parent, name), count + 1);
             let frame = profile.frame(frame(name, number));
             let node = profile.tree.child(parent, frame);
@@ -83,10 +87,7 @@ impl OwnContexts {
         }
         if since.is_none() {
             self.shared += 1;
-            if self.young.len() >= YOUNG_MAX {
-                self.young.clear();
-            }
-            self.young.insert(key, time_ns);
+            self.young.get_or_insert_with(pid, key, || time_ns);
         }
         // The number of names is bounded by that of their nodes.
         let name = if count > 0 { name } else { profile.text(OTHERS) };
@@ -96,11 +97,16 @@ impl OwnContexts {
         OwnerContext { node, until_ns }
     }
 
+    /// A process ended, or a new one has its number: what has these numbers from now on was not seen before.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.young.remove(pid);
+    }
+
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         table_bytes(self.own.capacity(), size_of::<(Key, NodeId)>())
             + table_bytes(self.of_name.capacity(), size_of::<((NodeId, StrId), u32)>())
-            + table_bytes(self.young.capacity(), size_of::<(Key, u64)>())
+            + self.young.held_bytes()
     }
 
     /// Processes and threads that shared a node, at least for some time.
@@ -138,7 +144,7 @@ mod tests {
         fn runs(&mut self, name: &str, pid: u32, time_ns: u64) -> (String, u64) {
             let name = self.profile.text(name);
             let key = (NodeId::ROOT, name, pid);
-            let given = self.contexts.node(key, PROCESSES_AT_ONCE, time_ns, &mut self.profile, process);
+            let given = self.contexts.node(pid, key, PROCESSES_AT_ONCE, time_ns, &mut self.profile, process);
             let frame = self.profile.frames.get(self.profile.tree.node(given.node).frame);
             (frame.label(&self.profile.strings, true), given.until_ns)
         }
@@ -169,6 +175,22 @@ mod tests {
         assert_eq!(machine.runs("python", 4711, 11 * SECOND), ("python-4711".to_owned(), u64::MAX));
         // It was counted once.
         assert_eq!(machine.contexts.shared(), 1);
+    }
+
+    #[test]
+    fn a_number_used_again_is_that_of_another_process() {
+        let mut machine = Machine::new();
+        (0..PROCESSES_AT_ONCE).for_each(|pid| _ = machine.runs("true", pid, 0));
+        let held_bytes = machine.contexts.held_bytes();
+        for minute in 1..=30 {
+            let now_ns = 60 * minute * SECOND;
+            assert_eq!(machine.runs("true", 4711, now_ns), ("true-[others]".to_owned(), now_ns + AFTER_NS));
+            machine.contexts.forget(4711);
+        }
+        assert_eq!(machine.contexts.shared(), 30);
+        assert!(machine.contexts.held_bytes() < held_bytes + 256, "those that ended take no memory");
+        machine.runs("true", 4711, 0);
+        assert_eq!(machine.runs("true", 4711, AFTER_NS).0, "true-4711", "one that stays");
     }
 
     #[test]

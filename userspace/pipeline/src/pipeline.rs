@@ -376,6 +376,7 @@ impl<S: Symbols> Pipeline<S> {
         }
         match change {
             Change::Fork(event) => {
+                self.threads.begins(event.pid);
                 self.process_changes(&event, ProcessChangeKind::Begins);
                 self.symbols.forked(&event);
             }
@@ -384,6 +385,7 @@ impl<S: Symbols> Pipeline<S> {
                 self.symbols.replaced(&event);
             }
             Change::Exit(event) => {
+                self.threads.ends(event.pid, event.header.time_ns);
                 self.process_changes(&event, ProcessChangeKind::Ends);
                 self.symbols.on_exit(&event);
             }
@@ -416,6 +418,7 @@ impl<S: Symbols> Pipeline<S> {
         self.attribute_unresolved();
         self.processes_changed(watermark_ns);
         self.symbols.retire(watermark_ns);
+        self.threads.retire(watermark_ns);
     }
 
     /// The samples have reached this time: applies the changes of processes up to it.

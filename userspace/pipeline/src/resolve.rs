@@ -221,7 +221,8 @@ impl ResolveStage {
         }
     }
 
-    /// Drops the frames of addresses that are not known any more.
+    /// Drops the frames of addresses that are not known any more, and gives back their memory. The table is made anew:
+    /// removed entries leave marks in it, for which it would double later, although it had room, and stay so.
     fn compact(&mut self) {
         let (mut frames, mut parts) = (Vec::new(), Vec::new());
         for known in self.known.values_mut() {
@@ -230,6 +231,7 @@ impl ResolveStage {
             frames.extend_from_slice(&self.frames[range.clone()]);
             parts.extend_from_slice(&self.parts[range]);
         }
+        self.known.shrink_to_fit();
         *self = Self {
             known: std::mem::take(&mut self.known),
             frames,
@@ -553,5 +555,47 @@ fn reason(name: &Name<'_>) -> Option<&'static Reason> {
         | Name::Task { .. }
         | Name::Layer { .. }
         | Name::PythonIncomplete => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use deepctx_profile::profile::{Limits, Meta};
+
+    use super::*;
+    use crate::symbols::CodeAddress;
+
+    /// Resolves these addresses. Returns the memory that the stage has by then.
+    fn see(resolve: &mut ResolveStage, profile: &mut Profile, addresses: Range<usize>) -> usize {
+        let mut accounts = Accounts::default();
+        for address in addresses {
+            let code = Code::Kernel { address: CodeAddress::Exact(address as u64) };
+            resolve.learn(code, &[], profile, &mut accounts);
+        }
+        resolve.held_bytes()
+    }
+
+    #[test]
+    fn memory_of_a_burst_of_addresses_is_given_back() {
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let mut resolve = ResolveStage::default();
+        let burst = see(&mut resolve, &mut profile, 0..2 * ADDRESSES_MAX);
+        resolve.trim();
+        let after = resolve.held_bytes();
+        assert!(after < burst / 16, "{burst} bytes, then {after}");
+    }
+
+    #[test]
+    fn new_addresses_for_hours_take_bounded_memory() {
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let mut resolve = ResolveStage::default();
+        for hour in 1..=12 {
+            let begin = hour * (ADDRESSES_MAX + 1);
+            let held = see(&mut resolve, &mut profile, begin..begin + ADDRESSES_MAX + 1);
+            assert!(held < 6 << 20, "{held} bytes after {hour}");
+            resolve.trim();
+        }
     }
 }
