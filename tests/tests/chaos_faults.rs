@@ -28,7 +28,7 @@ fn recorded_with(fault: &str, samples: u64) -> FaultOutcome {
     strace.args(["-f", "--seccomp-bpf", "-qq", "-e", "trace=fsync,renameat", "-o"]).arg(&calls);
     let command = program_under(strace.args(["-e", &format!("inject={fault}")]));
     let has_failed = || fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("(INJECTED)"));
-    recorded_until(fault, has_failed, command, samples, folder)
+    recorded_until(fault, has_failed, command, samples, None, folder)
 }
 
 /// A library that makes writes fail, compiled once for all recordings of a test.
@@ -53,28 +53,48 @@ impl FailingWrites {
     /// As [`recorded_with`], while writes to the profile fail, counted over all threads: these many from the `first`
     /// on, with this error number.
     fn recorded(&self, first: u64, count: u64, error: i32, samples: u64) -> FaultOutcome {
+        self.failing(&format!("{first} {count} {error}"), samples, false)
+    }
+
+    /// The same for all writes from the `first` on, counted once this many samples are on disk: how many writes precede
+    /// them depends on the load.
+    fn recorded_after(&self, samples: u64, first: u64, error: i32) -> FaultOutcome {
+        self.failing(&format!("{first} {} {error}", u32::MAX), samples, true)
+    }
+
+    fn failing(&self, writes: &str, samples: u64, after_samples: bool) -> FaultOutcome {
         let folder = tempfile::tempdir().unwrap();
-        let mark = folder.path().join("failed");
-        let setting = format!("{first} {count} {error} {}", folder.path().join("run.dctx").display());
+        let (mark, begin) = (folder.path().join("failed"), folder.path().join("begin"));
+        let setting = format!("{writes} {}", folder.path().join("run.dctx").display());
         let mut command = program();
         command.env("LD_PRELOAD", self.library());
         command.env("FAILING_WRITES", &setting).env("FAILING_WRITES_MARK", &mark);
-        recorded_until(&setting, || mark.exists(), &mut command, samples, folder)
+        let begin = after_samples.then_some(&*begin);
+        if let Some(begin) = begin {
+            command.env("FAILING_WRITES_BEGIN", begin);
+        }
+        recorded_until(&setting, || mark.exists(), &mut command, samples, begin, folder)
     }
 }
 
-/// Records with this program until the fault has occurred and this many samples exist.
+/// Records with this program until the fault has occurred and this many samples exist. `begin`: the fault is possible
+/// once this file exists, which is when they do.
 fn recorded_until(
     fault: &str,
     has_failed: impl Fn() -> bool,
     command: &mut Command,
     samples: u64,
+    begin: Option<&Path>,
     folder: tempfile::TempDir,
 ) -> FaultOutcome {
     let busy = Busy::python();
     let profile = folder.path().join("run.dctx");
     let options = ["--freq", "499", "--flush", "200ms", "--pid", &busy.pid()];
     let mut recording = Recording::of_file(&profile, command, &options);
+    if let Some(begin) = begin {
+        recording.wait_until(|file| sample_count(file) > samples);
+        fs::write(begin, "").unwrap();
+    }
     // A recording that cannot create its profile ends by itself.
     recording::wait_for(fault, has_failed);
     let mut held = None;
@@ -230,8 +250,8 @@ fn a_disk_on_which_every_write_fails_keeps_earlier_ones() {
         return;
     }
     let failing = FailingWrites::compiled();
-    for (first, error) in [(60, EIO), (83, ENOSPC)] {
-        let ended = failing.recorded(first, u64::from(u32::MAX), error, 1);
+    for (first, error) in [(1, EIO), (24, ENOSPC)] {
+        let ended = failing.recorded_after(1, first, error);
         ended.has_what_was_flushed(&format!("from write {first} on"));
     }
 }

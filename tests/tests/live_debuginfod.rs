@@ -29,6 +29,11 @@ int main(void) { for (;;) hidden_spin(1000000); }
 /// Cache of a program that runs as root for server responses.
 const CACHE: &str = "/var/cache/deepctx-bpf/debuginfod";
 
+/// Seconds after which a server that never answers is given up.
+const SILENT: &str = "1";
+/// The same for one that answers, which may be slow on a busy machine.
+const ANSWERS: &str = "300";
+
 /// A running stripped program, and the file with its debug information.
 struct StrippedProgram {
     folder: tempfile::TempDir,
@@ -73,12 +78,11 @@ impl StrippedProgram {
         compiled(self.folder.path(), "another").1
     }
 
-    /// Starts to record it.
-    fn recording(&self, options: &[&str]) -> Recording {
+    /// Starts to record it with this option, which names a server.
+    fn recording(&self, server: &str, timeout: &str) -> Recording {
         let pid = self.child.id().to_string();
-        let options = [&["--pid", &pid, "--freq", "199", "--context", "native"], options].concat();
-        // The shortest timeout.
-        Recording::by(program().env("DEBUGINFOD_TIMEOUT", "1"), &options)
+        let options = ["--pid", &pid, "--freq", "199", "--context", "native", server];
+        Recording::by(program().env("DEBUGINFOD_TIMEOUT", timeout), &options)
     }
 }
 
@@ -125,7 +129,7 @@ fn a_server_names_a_stripped_program_with_its_lines() {
     }
     let program = StrippedProgram::start();
     let (option, asked) = serve(Some(program.debug.clone()));
-    let recording = program.recording(&[&option]);
+    let recording = program.recording(&option, ANSWERS);
     recording.wait_until(|file| stacks(file).contains("hidden_spin"));
     let (_folder, file) = recording.end();
     let shown = stacks(&file);
@@ -134,7 +138,7 @@ fn a_server_names_a_stripped_program_with_its_lines() {
 
     // The next capture has it from the start, and contacts no server.
     let (option, asked) = serve(None);
-    let recording = program.recording(&[&option]);
+    let recording = program.recording(&option, SILENT);
     recording.wait_until(|file| sample_count(file) > 100);
     let (_folder, file) = recording.end();
     let shown = stacks(&file);
@@ -170,13 +174,13 @@ fn what_a_server_cannot_name_has_a_reason() {
     }
     let program = StrippedProgram::start();
     let other = program.of_another_build();
-    for (body, reason) in [
-        (Some(other), "debuginfod-other-build"),
-        (Some(b"<html>".to_vec()), "debuginfod-unusable"),
-        (None, "debuginfod-too-slow"),
+    for (body, timeout, reason) in [
+        (Some(other), ANSWERS, "debuginfod-other-build"),
+        (Some(b"<html>".to_vec()), ANSWERS, "debuginfod-unusable"),
+        (None, SILENT, "debuginfod-too-slow"),
     ] {
         let (option, _asked) = serve(body);
-        let recording = program.recording(&[&option]);
+        let recording = program.recording(&option, timeout);
         let opened = |file: &str| -> Profile { deepctx_storage::open(Path::new(file)).unwrap().profile };
         recording.wait_until(|file| gap_count(&opened(file), reason) > 0);
         let (_folder, file) = recording.end();

@@ -1,10 +1,10 @@
 /*
  * A disk that fails at some writes of many. Preloaded into a program (`LD_PRELOAD`):
  *
- *     FAILING_WRITES="FIRST COUNT ERRNO FOLDER"    FAILING_WRITES_MARK=FILE
+ *     FAILING_WRITES="FIRST COUNT ERRNO FOLDER"    FAILING_WRITES_MARK=FILE    [FAILING_WRITES_BEGIN=FILE]
  *
- * From the FIRST write to files below FOLDER on, by any thread, COUNT writes fail with ERRNO and write nothing. FILE is
- * created at the first failure.
+ * From the FIRST write to files below FOLDER on, by any thread, COUNT writes fail with ERRNO and write nothing. The
+ * file of MARK is created at the first failure. Writes are counted once that of BEGIN exists, if it is given.
  *
  * Owns: counting and failing writes. Because: system-call injection counts the writes of each thread to all files alike,
  * sockets and terminals too. Does not: fail any other call.
@@ -26,6 +26,7 @@ static int fails(int file) {
     long first, count;
     int error, folder_at = 0;
     const char *setting = getenv("FAILING_WRITES"), *mark = getenv("FAILING_WRITES_MARK");
+    const char *begin = getenv("FAILING_WRITES_BEGIN");
     char link[64], path[4096];
     if (setting == NULL || mark == NULL || sscanf(setting, "%ld %ld %d %n", &first, &count, &error, &folder_at) != 3)
         return 0;
@@ -35,6 +36,8 @@ static int fails(int file) {
         return 0;
     path[length] = 0;
     if (strncmp(path, setting + folder_at, strlen(setting + folder_at)) != 0)
+        return 0;
+    if (begin != NULL && access(begin, F_OK) != 0)
         return 0;
     long number = ++writes;
     if (number < first || number >= first + count)

@@ -23,6 +23,7 @@ import argparse
 import collections
 import contextlib
 import ctypes
+import glob
 import json
 import os
 import signal
@@ -465,24 +466,49 @@ class Trainer:
         self.device.synchronize(self.stream)
 
 
+def profiler():
+    """Process numbers of the profiler and of its workers, which have work while it waits for them."""
+    recorder = os.environ.get("DEEPCTX_RECORDER", str(os.getppid()))
+    found = [recorder]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as line, open(f"/proc/{pid}/stat", "rb") as stat:
+                is_worker = line.read().startswith(b"/proc/self/exe\0")
+                if is_worker and stat.read().rpartition(b")")[2].split()[1] == recorder.encode():
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def activity(pids):
+    """CPU time of these processes so far, and whether a thread of them runs or waits for a CPU."""
+    ticks, is_runnable = 0, False
+    for path in (path for pid in pids for path in glob.glob(f"/proc/{pid}/task/*/stat")):
+        try:
+            with open(path, "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+        is_runnable |= fields[0] == b"R"
+    return ticks / os.sysconf("SC_CLK_TCK"), is_runnable
+
+
 def stay_until_named():
     """Stays a second for the resolution of names, and until the profiler has little left to do."""
-    watcher = os.environ.get("DEEPCTX_RECORDER", str(os.getppid()))
-
-    def used():
-        try:
-            with open(f"/proc/{watcher}/stat") as stat:
-                fields = stat.read().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        except OSError:
-            return 0
-
-    end = time.monotonic() + 20
+    glances = 25
+    end = time.monotonic() + 60
     time.sleep(0.5)
     while time.monotonic() < end:
-        before = used()
-        time.sleep(0.5)
-        if used() - before < 0.1:
+        pids, runnable = profiler(), 0
+        before, _ = activity(pids)
+        for _ in range(glances):
+            time.sleep(0.5 / glances)
+            now, is_runnable = activity(pids)
+            runnable += is_runnable
+        # On a busy machine it has little CPU time, however much it has to do; then it always waits for a CPU.
+        if now - before < 0.1 and runnable < 0.8 * glances:
             return
 
 

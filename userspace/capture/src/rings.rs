@@ -43,6 +43,8 @@ pub(crate) struct Ring {
     written: MappedRegion,
     /// Bytes of the ring, a power of two.
     size: u64,
+    /// Bytes of the ring behind the consumer position that were looked at.
+    looked_at: u64,
 }
 
 impl Ring {
@@ -55,7 +57,7 @@ impl Ring {
         let map = map.as_fd().try_clone_to_owned()?;
         let read = MappedRegion::new(&map, 0, page, ProtFlags::READ | ProtFlags::WRITE)?;
         let written = MappedRegion::new(&map, page, page, ProtFlags::READ)?;
-        Ok(Self { wakeups: wakeups(&map)?, map, read, written, size: u64::from(size) })
+        Ok(Self { wakeups: wakeups(&map)?, map, read, written, size: u64::from(size), looked_at: 0 })
     }
 
     /// Waits for an urgent record, at most [`Ring::INTERVAL`].
@@ -74,21 +76,50 @@ impl Ring {
         read_all(|batch| self.drain_window(batch))
     }
 
+    /// Records that no earlier call has returned and that stay in the ring, up to about [`BATCH_BYTES_MAX`]; empty if
+    /// there are none. [`Ring::drain`] returns them again, in the same order.
+    ///
+    /// # Errors
+    /// As for [`Ring::drain`].
+    pub(crate) fn look_ahead(&mut self) -> io::Result<Vec<u8>> {
+        read_all(|batch| {
+            let (begin, unread) = self.unread();
+            let (from, rest) = (begin.wrapping_add(self.looked_at), unread.saturating_sub(self.looked_at));
+            let read = self.next_window(from, rest, batch)?;
+            self.looked_at += read;
+            Ok(read > 0)
+        })
+    }
+
     /// Reads one window of data; false if there is nothing, or a record is being written.
     fn drain_window(&mut self, batch: &mut Vec<u8>) -> io::Result<bool> {
+        let (begin, unread) = self.unread();
+        let read = self.next_window(begin, unread, batch)?;
+        // The copy must be complete before the kernel writes there again.
+        self.read.position().store(begin.wrapping_add(read), Ordering::Release);
+        self.looked_at = self.looked_at.saturating_sub(read);
+        Ok(read > 0)
+    }
+
+    /// The consumer position, and the bytes behind it.
+    fn unread(&self) -> (u64, u64) {
         let begin = self.read.position().load(Ordering::Relaxed);
         // Makes data that the kernel wrote before it moved its position visible. Unread data cannot exceed the ring.
         let unread = self.written.position().load(Ordering::Acquire).wrapping_sub(begin).min(self.size);
+        (begin, unread)
+    }
+
+    /// Reads the next window of the `unread` bytes from a position on; returns the bytes of the ring that its records
+    /// took.
+    fn next_window(&self, position: u64, unread: u64, batch: &mut Vec<u8>) -> io::Result<u64> {
         if unread == 0 {
-            return Ok(false);
+            return Ok(0);
         }
-        let mut read = self.read_window(begin, unread.min(WINDOW_BYTES_MAX), batch)?;
+        let read = self.read_window(position, unread.min(WINDOW_BYTES_MAX), batch)?;
         if read == 0 && unread > WINDOW_BYTES_MAX {
-            read = self.read_window(begin, unread, batch)?;
+            return self.read_window(position, unread, batch);
         }
-        // The copy must be complete before the kernel writes there again.
-        self.read.position().store(begin.wrapping_add(read), Ordering::Release);
-        Ok(read > 0)
+        Ok(read)
     }
 
     /// Reads the records within `length` bytes from a position on; returns the bytes of the ring that they took.
@@ -262,7 +293,7 @@ mod tests {
             let map = OwnedFd::from(kernel.file.try_clone().unwrap());
             // Nobody waits here, and a file cannot be waited for.
             let wakeups = map.try_clone().unwrap();
-            (kernel, Ring { map, wakeups, read, written, size: SIZE })
+            (kernel, Ring { map, wakeups, read, written, size: SIZE, looked_at: 0 })
         }
 
         fn publish(&mut self) {
@@ -320,6 +351,24 @@ mod tests {
         kernel.written += 16;
         kernel.publish();
         assert_eq!(ring.drain().unwrap(), b"busydone");
+    }
+
+    #[test]
+    fn who_looks_ahead_sees_each_record_once_and_takes_none() {
+        for begin in [0, SIZE - 24] {
+            let (mut kernel, mut ring) = Kernel::new(begin);
+            assert!(ring.look_ahead().unwrap().is_empty(), "from {begin}");
+            kernel.write(b"first", 0);
+            kernel.write(b"dropped", DISCARDED);
+            kernel.write(b"second", 0);
+            assert_eq!(ring.look_ahead().unwrap(), b"firstsecond", "from {begin}");
+            assert!(ring.look_ahead().unwrap().is_empty(), "from {begin}");
+            kernel.write(b"third", 0);
+            assert_eq!((ring.look_ahead().unwrap(), kernel.position()), (b"third".to_vec(), begin));
+            assert_eq!(ring.drain().unwrap(), b"firstsecondthird", "from {begin}");
+            kernel.write(b"fourth", 0);
+            assert_eq!(ring.look_ahead().unwrap(), b"fourth", "from {begin}");
+        }
     }
 
     #[test]

@@ -133,8 +133,8 @@ pub(super) fn spawn_drain(
     let for_drain = supervisor.clone();
     let body = |heartbeat: &Heartbeat| {
         let (pending, site_counts, looked_ns) = (Vec::new(), Vec::new(), monotonic_ns());
-        let supervisor = for_drain;
-        Drain { ring, setup, supervisor, pending, site_counts, unread: 0, looked_ns }.run(heartbeat);
+        let (supervisor, ahead) = (for_drain, 0);
+        Drain { ring, setup, supervisor, pending, ahead, site_counts, unread: 0, looked_ns }.run(heartbeat);
     };
     supervisor.spawn(DRAIN, WITHOUT_DRAIN, body).map(drop).map_err(error)
 }
@@ -145,6 +145,8 @@ struct Drain {
     supervisor: Supervisor,
     /// Records for which the channel had no room.
     pending: Vec<u8>,
+    /// Bytes of records in the ring whose scans were requested.
+    ahead: usize,
     /// Calls of each probe, as last read.
     site_counts: Vec<u64>,
     /// Consecutive rounds in which the ring could not be read.
@@ -191,9 +193,10 @@ impl Drain {
         let _ = self.setup.messages.send_timeout(message, wait);
     }
 
-    /// Reads the ring, unless the previous batch is still pending.
+    /// Reads the ring, unless the previous batch is still pending: then it only requests the scans.
     fn drain(&mut self) {
         if self.pending.len() >= BATCH_BYTES_MAX {
+            self.look_ahead();
             return;
         }
         let batch = match self.ring.drain() {
@@ -206,12 +209,22 @@ impl Drain {
                 Vec::new()
             }
         };
-        self.request_scans(&batch);
+        let new = not_seen(&mut self.ahead, &batch);
+        self.request_scans(new);
         if self.pending.is_empty() {
             self.pending = batch;
         } else {
             self.pending.extend_from_slice(&batch);
         }
+    }
+
+    /// Requests the scans of records that stay in the ring. A new program behind megabytes of others' mappings has
+    /// incomplete stacks until it is scanned, and the receiver of records may be slow.
+    fn look_ahead(&mut self) {
+        // Without memory to look, they are requested when the ring is drained.
+        let records = self.ring.look_ahead().unwrap_or_default();
+        self.ahead += records.len();
+        self.request_scans(&records);
     }
 
     /// Reports named processes that have ended.
@@ -292,6 +305,13 @@ impl Drain {
             rest = rest.get(size..).unwrap_or_default();
         }
     }
+}
+
+/// The records of a batch that were not seen before they left the ring; `ahead`: bytes of those seen.
+fn not_seen<'b>(ahead: &mut usize, batch: &'b [u8]) -> &'b [u8] {
+    let seen = batch.len().min(*ahead);
+    *ahead -= seen;
+    &batch[seen..]
 }
 
 /// The scan that a record requests.
@@ -624,6 +644,15 @@ mod tests {
         });
         assert_eq!(counted.last(), Some(1));
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn scans_of_records_seen_in_the_ring_are_requested_once() {
+        let mut ahead = 5;
+        assert_eq!(not_seen(&mut ahead, b""), b"");
+        assert_eq!(not_seen(&mut ahead, b"old"), b"");
+        assert_eq!(not_seen(&mut ahead, b"olnew"), b"new");
+        assert_eq!((not_seen(&mut ahead, b"new"), ahead), (&b"new"[..], 0));
     }
 
     #[test]

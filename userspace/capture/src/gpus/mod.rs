@@ -181,9 +181,10 @@ impl Gpus {
         }
     }
 
-    /// Requests the readings of the interval that begins now, unless earlier ones are pending.
+    /// Requests the readings of the interval that begins now, unless earlier ones are pending, or were not sent: others
+    /// would replace them.
     pub(super) fn ask(&mut self) {
-        if !self.is_asked && !self.is_over {
+        if !self.is_asked && !self.is_over && self.readings.is_none() {
             self.is_asked = self.requests.try_send(()).is_ok();
         }
     }
@@ -290,6 +291,8 @@ mod tests {
         gpus.take();
         assert_eq!(gpus.values(1000)[0].value, 500);
         // Nobody took the interval: the next one includes it.
+        gpus.ask();
+        assert_eq!(requested.try_iter().count(), 0, "its reading would be lost");
         assert_eq!(gpus.values(2000)[0].value, 1000);
         gpus.used();
         assert!(gpus.values(1000).is_empty());
@@ -306,6 +309,7 @@ mod tests {
         requested.recv().unwrap();
         answered.send(read(None, 0)).unwrap();
         gpus.take();
+        gpus.used();
         gpus.ask();
         gpus.take();
         answered.send(Reading::Missing).unwrap();
