@@ -19,7 +19,7 @@ use crate::model::{Bound, ModelTotals, StepTimes};
 pub use overhead::Overhead;
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Name of the last placeholder if its values are nested sets of probes, in increasing order.
 pub const LEVEL: &str = "level";

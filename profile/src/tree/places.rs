@@ -78,8 +78,12 @@ impl Places {
 
     #[cold]
     fn use_table(&mut self) {
-        let table = self.iter().map(|(node, place)| (node.number(), place as u32)).collect();
-        let last = self.iter().last().map_or(0, |(node, _)| node.index());
+        let (mut table, mut last) = (FxHashMap::default(), 0);
+        // By node, so the last one is the highest.
+        for (node, place) in self.iter() {
+            table.insert(node.number(), place as u32);
+            last = node.index();
+        }
         *self = Places::Few { table, last };
     }
 

@@ -165,8 +165,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             outcomes.extend(others(built, surroundings, options));
             outcomes.extend(taken(&independent));
         }
-        let rows = [beside, longest_first, emulated];
+        let rows = [beside, longest_first];
         outcomes.extend(rows.into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
+        outcomes.extend(emulated.join().unwrap_or_else(resume));
     });
     if options.wants("docs") {
         let of_all = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
@@ -341,13 +342,11 @@ fn other_machine() -> Outcome {
 }
 
 /// Boots the kernels of the wanted groups, if any.
-fn wanted_kernels(built: Option<&BuildOutput>, options: &Options) -> Vec<Outcome> {
+fn wanted_kernels(built: Option<&BuildOutput>, options: &Options) -> Option<Outcome> {
     let wanted = KERNELS_OF_GROUPS.into_iter().filter(|(name, _)| options.wants(name));
     let kernels: Vec<Kernels> = wanted.map(|(_, kernels)| kernels).collect();
-    if kernels.is_empty() {
-        return Vec::new();
-    }
-    vec![other_kernels(&kernels, built.and_then(|built| built.product.as_deref()))]
+    let product = built.and_then(|built| built.product.as_deref());
+    (!kernels.is_empty()).then(|| other_kernels(&kernels, product))
 }
 
 /// Checks other kernels, if this machine can emulate them.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use deepctx_profile::metric::Metric;
 
 use super::pressure::no_system_metrics;
-use super::{Draft, Facts, Outcome, Rule, Values, written};
+use super::{Draft, Facts, Outcome, Rule, Values, violations_at_least, written};
 use crate::amount::percent;
 use crate::findings::finding::{Basis, Figure, Gain};
 use crate::findings::reason;
@@ -65,8 +65,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Run on CPUs that no other virtual machine uses (dedicated cores, another host or type of instance), \
                  or see whether the instance has used up its CPU credits; the program itself cannot avoid it.",
         datapoints,
-        // The number of intervals with any is not stored; the mean gives a lower bound.
-        violations: ((share / 100.0 * datapoints as f64).ceil() as u64).clamp(1, datapoints),
+        violations: violations_at_least(share, datapoints),
     };
     Outcome::Findings(vec![draft.finding(values)])
 }

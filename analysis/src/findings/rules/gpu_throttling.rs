@@ -1,4 +1,7 @@
 //! GPUs that heat slows down. At its power limit, a GPU under full load is as it should be: that is a figure here.
+//!
+//! Time in which the hardware slowed a GPU down and named no cause (`GpuSlowdownTime`) counts for nothing: NVIDIA's
+//! driver says the same while clocks change, as they do when work begins, and one reading in twenty is 5 %.
 
 use std::cmp::Reverse;
 
@@ -7,7 +10,7 @@ use deepctx_profile::tree::NodeId;
 
 use super::gpu_windows::MIN_SECONDS;
 use super::pressure::no_system_metrics;
-use super::{Draft, Facts, Outcome, Rule, Values, written};
+use super::{Draft, Facts, Outcome, Rule, Values, violations_at_least, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::reason;
@@ -104,8 +107,7 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>) -> Option<Finding> {
         advice: "Cool it better (fans, airflow, filters, the temperature of the room): `nvidia-smi -q -d TEMPERATURE` \
                  says how hot it and its memory may be.",
         datapoints: readings,
-        // The number of readings with it is not stored; the mean gives a lower bound.
-        violations: ((share / 100.0 * readings as f64).ceil() as u64).clamp(1, readings),
+        violations: violations_at_least(share, readings),
     };
     Some(draft.finding(values))
 }

@@ -12,7 +12,7 @@ use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::tables::system::{Percentiles, SystemMetric, rows};
 
-/// Both rules' requirement on the length of a capture.
+/// What rules about readings of GPUs require of the length of a capture.
 pub(super) const MIN_SECONDS: Parameter =
     Parameter { name: "min_seconds", default: 10.0, source: "own; SageMaker Debugger waits for 1000 values" };
 

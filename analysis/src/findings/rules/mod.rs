@@ -317,6 +317,12 @@ fn no_waits() -> Outcome {
     Outcome::missing(reason::NO_OFF_CPU_TIME)
 }
 
+/// Violations of a rule about a share of time, among the intervals that were read. The number of intervals with any is
+/// not stored; the mean gives a lower bound.
+fn violations_at_least(share_percent: f64, datapoints: u64) -> u64 {
+    ((share_percent / 100.0 * datapoints as f64).ceil() as u64).clamp(1, datapoints.max(1))
+}
+
 /// A share, formatted for a sentence.
 fn written(percent: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }

@@ -9,9 +9,9 @@ use crate::findings::reason;
 use crate::query::Query;
 
 /// A rule that fires when stacks that match a query have at least `min_percent` of all time.
-pub(super) struct PathCheck {
+pub(super) struct PathCheck<'p> {
     /// The query.
-    pub(super) path: &'static str,
+    pub(super) path: &'p str,
     /// Key that groups places.
     pub(super) by: PlaceKey,
     /// The conclusion behind `10% of cpu-time`.
@@ -25,7 +25,7 @@ pub(super) struct PathCheck {
     pub(super) unless: &'static [Class],
 }
 
-impl PathCheck {
+impl PathCheck<'_> {
     pub(super) fn outcome(&self, facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         let Some(metric) = facts.host() else { return no_host_time() };
         let query = match Query::parse(self.path) {

@@ -7,7 +7,7 @@
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 
-use super::{Draft, Facts, Outcome, Values, written};
+use super::{Draft, Facts, Outcome, Values, violations_at_least, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::reason;
@@ -45,8 +45,7 @@ impl PressureCheck {
             evidence,
             advice: self.advice,
             datapoints,
-            // The number of intervals with any is not stored; the mean gives a lower bound.
-            violations: ((share / 100.0 * datapoints as f64).ceil() as u64).clamp(1, datapoints),
+            violations: violations_at_least(share, datapoints),
         };
         Outcome::Findings(vec![draft.finding(values)])
     }

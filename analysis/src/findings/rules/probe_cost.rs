@@ -1,12 +1,10 @@
 //! What the profiler's own probes cost the program.
 
+use deepctx_profile::frame::PROBE_BEGINNINGS;
+
 use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
-
-/// What it matches: the ways by which the kernel enters programs that trace. Those that filter packets, or calls of a
-/// cgroup, are entered otherwise.
-const PATH: &str = r"kernel:/^(__uprobe_|uprobe_|uretprobe_|arch_uprobe_|__x64_sys_uretprobe|__x64_sys_uprobe|kprobe_|kretprobe_|trace_call_bpf|__bpf_trace_|bpf_trace_run|bpf_overflow_handler|bpf_trampoline_|asm_exc_int3)/";
 
 pub(super) const RULE: Rule = Rule {
     id: "probe-cost",
@@ -22,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
-        path: PATH,
+        path: &format!("kernel:/^({})/", PROBE_BEGINNINGS.join("|")),
         by: PlaceKey::Operator,
         is: "is probes of a profiler, which also slow down what surrounds them",
         figure: "time in probes",
@@ -36,10 +34,14 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::frame::PROBE_BEGINNINGS;
+    use super::super::tests::check;
+    use super::*;
 
     #[test]
     fn the_rule_and_the_views_agree_on_probes() {
-        assert_eq!(super::PATH, format!("kernel:/^({})/", PROBE_BEGINNINGS.join("|")));
+        let found = "30% of cpu-time is probes of a profiler, which also slow down what surrounds them";
+        let run = |entry: &str| format!("P py-7 / n f / k {entry} 300\nP py-7 / n main 700");
+        PROBE_BEGINNINGS.iter().for_each(|entry| check(RULE.id, &run(entry), found));
+        check(RULE.id, &run("asm_exc_page_fault"), "healthy");
     }
 }

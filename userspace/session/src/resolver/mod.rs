@@ -63,8 +63,8 @@ pub(crate) struct Resolver {
     retirements: u64,
     /// Its processes run now.
     is_live: bool,
-    /// The profiler's own processes, which have no stacks. None in a replay: it shows all stacks.
-    own: Option<OwnProcesses>,
+    /// The profiler's own processes, which have no stacks. There are none in a replay: it shows all stacks.
+    own: OwnProcesses,
 }
 
 /// Mappings whose files are open.
@@ -85,7 +85,7 @@ impl Resolver {
             retired_ns: 0,
             retirements: 0,
             is_live: false,
-            own: None,
+            own: OwnProcesses::default(),
         }
     }
 
@@ -103,9 +103,7 @@ impl Resolver {
         for pid in self.processes.lost_ends(exists) {
             self.symbolizer.exit(pid, now_ns);
             self.processes.ended(pid, now_ns);
-            if let Some(own) = &mut self.own {
-                own.ended(pid, now_ns);
-            }
+            self.own.ended(pid, now_ns);
         }
         self.refused.sweep(exists, now_ns);
     }
@@ -163,7 +161,7 @@ impl ProcessFacts for Resolver {
 
     #[inline]
     fn is_own(&mut self, pid: u32) -> bool {
-        self.own.as_mut().is_some_and(|own| own.contains(pid))
+        self.own.contains(pid)
     }
 
     fn refusal(&mut self, pid: u32, time_ns: u64) -> Option<ProcessRefusal> {
@@ -264,9 +262,7 @@ impl Symbols for Resolver {
         self.interpreters.forked(parent, child);
         // The end of an earlier process with this number may be lost.
         self.refused.ended(child, time_ns);
-        if let Some(own) = &mut self.own {
-            own.forked(child, time_ns);
-        }
+        self.own.forked(child, time_ns);
     }
 
     fn replaced(&mut self, event: &ProcessEvent) {
@@ -279,16 +275,12 @@ impl Symbols for Resolver {
         self.symbolizer.exit(event.pid, event.header.time_ns);
         self.processes.ended(event.pid, event.header.time_ns);
         self.refused.ended(event.pid, event.header.time_ns);
-        if let Some(own) = &mut self.own {
-            own.ended(event.pid, event.header.time_ns);
-        }
+        self.own.ended(event.pid, event.header.time_ns);
     }
 
     fn retire(&mut self, before_ns: u64) {
         self.processes.drop_stale();
-        if let Some(own) = &mut self.own {
-            own.retire(before_ns);
-        }
+        self.own.retire(before_ns);
         if before_ns < self.retired_ns.saturating_add(SECOND_NS) {
             return;
         }

@@ -8,10 +8,11 @@ use deepctx_capture::clock::monotonic_ns;
 use deepctx_symbolizer::worker::{STARTED_MAX, StartedWorker, started_after};
 use rustc_hash::FxHashMap;
 
-/// The profiler's own processes, without those that the capture was asked for by pid.
-#[derive(Debug)]
+/// The profiler's own processes, without those that the capture was asked for by pid. By default there are none.
+#[derive(Debug, Default)]
 pub(super) struct OwnProcesses {
-    /// Since when each number means such a process, `CLOCK_MONOTONIC` nanoseconds.
+    /// Since when each number means such a process, `CLOCK_MONOTONIC` nanoseconds. This process is always among them,
+    /// unless there are none.
     since_ns: FxHashMap<u32, u64>,
     /// When some of them ended whose samples may still come.
     ended_ns: FxHashMap<u32, u64>,
@@ -22,17 +23,15 @@ pub(super) struct OwnProcesses {
 }
 
 impl OwnProcesses {
-    /// Those of this process; `None` if the capture was asked for it by pid, and so for its workers, its children.
-    pub(super) fn of_this(named: &[u32]) -> Option<Self> {
+    /// Those of this process; none if the capture was asked for it by pid, and so for its workers, its children.
+    pub(super) fn of_this(named: &[u32]) -> Self {
         let own = std::process::id();
+        if named.contains(&own) {
+            return Self::default();
+        }
         // No other process gets the number while this one runs.
         let since_ns = FxHashMap::from_iter([(own, u64::MAX)]);
-        (!named.contains(&own)).then(|| Self {
-            since_ns,
-            ended_ns: FxHashMap::default(),
-            known: 0,
-            named: named.to_vec(),
-        })
+        Self { since_ns, named: named.to_vec(), ..Self::default() }
     }
 
     /// Whether a process is one of them. Workers that ended are, as long as nobody else has their number.
@@ -74,6 +73,9 @@ impl OwnProcesses {
     /// Takes up workers that were started since the last refresh.
     #[inline]
     fn refresh(&mut self) {
+        if self.since_ns.is_empty() {
+            return;
+        }
         if let Some((count, started)) = started_after(self.known) {
             self.known = count;
             started.iter().for_each(|worker| self.add(worker.pid, since_ns(worker)));
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_profiler_and_its_workers_are_its_own() {
-        let mut own = OwnProcesses::of_this(&[NAMED]).unwrap();
+        let mut own = OwnProcesses::of_this(&[NAMED]);
         own.add(WORKER, 100);
         own.add(NAMED, 100);
         assert!(own.contains(std::process::id()) && own.contains(WORKER));
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_lost_fork_keeps_no_number_of_an_ended_worker() {
-        let mut own = OwnProcesses::of_this(&[]).unwrap();
+        let mut own = OwnProcesses::of_this(&[]);
         own.add(WORKER, 100);
         own.ended(WORKER, 200);
         own.retire(200);
@@ -138,12 +140,15 @@ mod tests {
 
     #[test]
     fn a_profiler_that_was_named_is_a_target() {
-        assert!(OwnProcesses::of_this(&[OTHER, std::process::id()]).is_none());
+        let mut own = OwnProcesses::of_this(&[OTHER, std::process::id()]);
+        assert!(!own.contains(std::process::id()) && !own.contains(OTHER));
+        // Nor are its workers taken up.
+        assert!(own.since_ns.is_empty() && own.known == 0);
     }
 
     #[test]
     fn the_number_of_an_ended_worker_is_given_away() {
-        let mut own = OwnProcesses::of_this(&[]).unwrap();
+        let mut own = OwnProcesses::of_this(&[]);
         own.add(WORKER, 100);
         own.forked(WORKER, 90);
         assert!(own.contains(WORKER), "that was the worker's own fork");
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn workers_that_come_and_go_are_bounded() {
-        let mut own = OwnProcesses::of_this(&[]).unwrap();
+        let mut own = OwnProcesses::of_this(&[]);
         let most = STARTED_MAX as u32;
         (0..4 * most).for_each(|n| own.add(WORKER - n, u64::from(n)));
         assert_eq!(own.since_ns.len(), STARTED_MAX + 1);

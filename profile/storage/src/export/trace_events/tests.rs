@@ -52,6 +52,22 @@ fn check(job: &Job, format: Format) {
     }
 }
 
+/// A note that a kernel is a collective: its operation, its communicator, and the type of its elements.
+fn collective(trace: &mut Trace, op: Id<DeviceOp>, words: [&str; 3]) -> CollectiveNote {
+    let [operation, communicator, element] = words.map(|word| trace.text(word));
+    let (group_size, elements_in) = (4, 8);
+    CollectiveNote {
+        op,
+        operation,
+        communicator,
+        group_size,
+        elements_in,
+        element,
+        ordinal: None,
+        peer: None,
+    }
+}
+
 fn lost(trace: &Trace) -> Vec<(&str, TraceTime, TraceTime, u64)> {
     let rows = trace.lost.iter().map(|(_, lost)| (trace.name(lost.lane), lost.from, lost.to, lost.events));
     rows.collect()
@@ -72,18 +88,9 @@ fn ranks_of_communicators_come_back() {
     let rank = |ranks: &str| {
         let mut trace = deepctx_profile::trace::text::parse("kernel 0/7 10..20 ncclKernel").unwrap();
         let op = trace.device.iter().next().unwrap().0;
-        let [operation, communicator, ranks] = ["allreduce", "3 mesh_tp", ranks].map(|word| trace.text(word));
-        let (group_size, elements_in, element) = (4, 8, operation);
-        trace.collectives.push(CollectiveNote {
-            op,
-            operation,
-            communicator,
-            group_size,
-            elements_in,
-            element,
-            ordinal: None,
-            peer: None,
-        });
+        let note = collective(&mut trace, op, ["allreduce", "3 mesh_tp", "Float"]);
+        let (communicator, ranks) = (note.communicator, trace.text(ranks));
+        trace.collectives.push(note);
         trace.communicator_groups.push(CommunicatorGroup { communicator, ranks });
         trace
     };
@@ -307,10 +314,8 @@ fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, fe
         && words.2.chars().count() <= 64
     {
         let message = [None, Some("send"), Some("recv")][usize::from(choice / 5 % 3)];
-        let operation = trace.text(message.unwrap_or(&words.1));
-        let communicator = trace.text(&words.2);
-        let element = trace.text("Float");
-        let (group_size, elements_in) = (*few as u32, *number);
+        let note = collective(trace, op, [message.unwrap_or(&words.1), &words.2, "Float"]);
+        let communicator = note.communicator;
         let is_known = trace.communicator_groups.iter().any(|(_, group)| group.communicator == communicator);
         if choice % 2 == 0 && !is_known {
             // More of them than an event lists, or some.
@@ -318,14 +323,11 @@ fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, fe
             trace.communicator_groups.push(CommunicatorGroup { communicator, ranks });
         }
         trace.collectives.push(CollectiveNote {
-            op,
-            operation,
-            communicator,
-            group_size,
-            elements_in,
-            element,
+            group_size: *few as u32,
+            elements_in: *number,
             ordinal: *option,
             peer: message.map(|_| *few as u32),
+            ..note
         });
     }
 }
