@@ -4,7 +4,7 @@ use crate::pipeline_support::{
     NamesInAddresses, ReplayStep, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
     run_with, steps,
 };
-use deepctx_pipeline::symbols::ProcessRefusal;
+use deepctx_pipeline::input::ProcessRefusal;
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;

@@ -59,10 +59,9 @@ use deepctx_common::reasons;
 use deepctx_common::record::{
     ProcessEvent, RecordHeader, StackSample, Wake, kind, sample_flag, wake_stack, word,
 };
-use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
+use deepctx_pipeline::input::{DutyWindow, Input, ProcessRefusal, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    CodeAddress, CompiledThunk, Name, NameReceiver, ProcessFacts, ProcessRefusal, PythonReference, SpaceId,
-    Symbols,
+    CodeAddress, CompiledThunk, Name, NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::CheckTime;

@@ -116,7 +116,6 @@ pub use error::CaptureError;
 pub use message::Message;
 pub use perf_event::Clock;
 pub use probes::{TensorRequests, running_kernel};
-pub use refusals::RefusedProcess;
 pub use tables::PROCESS_MAPPINGS_MAX;
 pub use targets::{Targets, parent_of};
 

@@ -4,7 +4,7 @@
 //! not: decode records.
 
 use deepctx_common::end::Counter;
-use deepctx_pipeline::input::{DutyWindow, SiteInfo};
+use deepctx_pipeline::input::{DutyWindow, Refusals, SiteInfo};
 use deepctx_pipeline::system::SystemSample;
 use deepctx_symbolizer::maps::Maps;
 
@@ -12,7 +12,6 @@ use super::cpus::CpuCounters;
 use super::gpus::GpuCounters;
 use super::probe_counters::ProbeCounters;
 use super::processes::ScanCounters;
-use super::refusals::RefusedProcess;
 use super::wait_counters::WaitCounters;
 
 /// A message of a capture, in the order in which it was learned.
@@ -31,12 +30,7 @@ pub enum Message {
     },
     /// Processes that the kernel programs got no unwind data of, since the last time. One that is accepted later has a
     /// [`Message::Space`] then.
-    Refused {
-        /// The processes, each once.
-        processes: Vec<RefusedProcess>,
-        /// Refusals that are not among these: too many came at once.
-        left_out: u64,
-    },
+    Refused(Refusals),
     /// Totals of the kernel programs' counters, by [`Counter`] number.
     Counters([u64; Counter::ALL.len()]),
     /// Counts of process scans so far.

@@ -608,9 +608,8 @@ pub(crate) fn flags(backing: Backing, has_table: bool) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_pipeline::symbols::ProcessRefusal;
+    use deepctx_pipeline::input::{ProcessRefusal, RefusedProcess};
 
-    use super::super::refusals::RefusedProcess;
     use super::*;
 
     /// The refusals that wait, by process.

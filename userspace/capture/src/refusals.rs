@@ -1,30 +1,18 @@
 //! Refusals: processes that the kernel programs got no unwind data of, and that the pipeline does not know of yet.
 //!
-//! Owns: [`RefusedProcess`], which error means which refusal, and how many wait. Because: kernel programs only see that
-//! they do not know a process, and who reads its stacks must learn that this will not pass by itself. Does not: refuse
-//! or evict, or send.
+//! Owns: which error means which refusal, and how many wait. Because: kernel programs only see that they do not know a
+//! process, and who reads its stacks must learn that this will not pass by itself. Does not: refuse or evict, or send.
 
 use std::collections::HashMap;
 
 use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::PROCESSES_MAX;
-use deepctx_pipeline::symbols::ProcessRefusal;
+use deepctx_pipeline::input::{ProcessRefusal, RefusedProcess};
 
 use super::table_error::TableError;
 
 /// Processes that may wait: as many as the kernel programs can know.
 const WAITING_MAX: usize = PROCESSES_MAX as usize;
-
-/// A process that the kernel programs have no unwind data of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedProcess {
-    /// The process.
-    pub pid: u32,
-    /// Since when: `CLOCK_MONOTONIC`, nanoseconds.
-    pub since_ns: u64,
-    /// Why.
-    pub refusal: ProcessRefusal,
-}
 
 /// Those that wait.
 #[derive(Debug, Default)]

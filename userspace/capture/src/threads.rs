@@ -15,6 +15,7 @@ use deepctx_common::Plain as _;
 use deepctx_common::end::WalkEnd;
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
+use deepctx_pipeline::input::Refusals;
 use deepctx_symbolizer::accountable_user;
 use libbpf_rs::{MapCore as _, MapHandle};
 
@@ -469,7 +470,7 @@ impl Scans {
         let Self { processes, messages, .. } = self;
         if !messages.is_full() {
             processes.refusals().hand_on(|processes, left_out| {
-                messages.try_send(Message::Refused { processes, left_out }).is_ok()
+                messages.try_send(Message::Refused(Refusals { processes, left_out })).is_ok()
             });
         }
     }

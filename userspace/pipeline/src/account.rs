@@ -14,13 +14,12 @@ use deepctx_profile::ledger::{
 };
 
 use crate::decode::{DecodeError, Sample};
-use crate::input::KernelCounters;
+use crate::input::{KernelCounters, ProcessRefusal};
 use crate::reason::{
     EARLY, KERNEL_UNKNOWN_END, LATE, MALFORMED_WORDS, PYTHON_UNKNOWN_END, SEQUENCE_GAP, UNEXPLAINED_GAP,
     UNREAD, WAIT_END_LOST, WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
 };
 use crate::stages::off_cpu::WaitGaps;
-use crate::symbols::ProcessRefusal;
 
 const REASONS: usize = u8::MAX as usize + 1;
 

@@ -14,6 +14,7 @@ use crate::account::MissingFrames;
 use crate::arena::RecordRef;
 use crate::attribution::{Attribution, sample_at, wait_of};
 use crate::decode::{Event, Sample, decode};
+use crate::input::ProcessRefusal;
 use crate::own_work;
 use crate::pipeline::{PendingNames, Pipeline};
 use crate::seen_python;
@@ -21,7 +22,7 @@ use crate::stack_cache::{CachedStack, StackKey};
 use crate::stage::CallRecord;
 use crate::stages::Notes;
 use crate::stages::off_cpu::{Context, OffCpu, WaitEnd, WaitId};
-use crate::symbols::{ProcessRefusal, Symbols};
+use crate::symbols::Symbols;
 
 impl<S: Symbols> Pipeline<S> {
     /// Attributes a record with a cached stack; queues one whose stack is new.

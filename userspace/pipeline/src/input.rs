@@ -23,6 +23,9 @@ pub enum Input<M> {
     Records(Vec<u8>),
     /// The address space of a process at a time.
     Space(SpaceUpdate<M>),
+    /// Processes that the kernel programs got no unwind data of, since the last time. One that is accepted later has
+    /// an [`Input::Space`] then.
+    Refused(Refusals),
     /// The kernel programs' counters so far. Later values replace earlier ones.
     Counters(KernelCounters),
     /// Probes attached since the last time: the meaning of their calls.
@@ -52,6 +55,7 @@ impl<M> Input<M> {
             Input::Space(SpaceUpdate { pid, time_ns, name, maps }) => {
                 Input::Space(SpaceUpdate { pid, time_ns, name, maps: admit(pid, maps) })
             }
+            Input::Refused(refusals) => Input::Refused(refusals),
             Input::Counters(counters) => Input::Counters(counters),
             Input::Sites(sites) => Input::Sites(sites),
             Input::SitesFreed(numbers) => Input::SitesFreed(numbers),
@@ -188,6 +192,39 @@ pub struct SpaceUpdate<M> {
     pub name: String,
     /// Its mappings.
     pub maps: M,
+}
+
+/// Processes that the kernel programs got no unwind data of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refusals {
+    /// The processes, each once.
+    pub processes: Vec<RefusedProcess>,
+    /// Refusals that are not among these: too many came at once.
+    pub left_out: u64,
+}
+
+/// A process that the kernel programs have no unwind data of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedProcess {
+    /// The process, in the pid namespace of the profiler.
+    pub pid: u32,
+    /// Since when: `CLOCK_MONOTONIC`, nanoseconds.
+    pub since_ns: u64,
+    /// Why.
+    pub refusal: ProcessRefusal,
+}
+
+/// Why the kernel programs were given no unwind data of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessRefusal {
+    /// Their tables have no room for it.
+    NoRoom,
+    /// Its user has most of the tables, and others need the rest.
+    OverShare,
+    /// Its user had most of the tables, and gives way to others for a while: its data were evicted, or not taken.
+    GaveWay,
 }
 
 /// A source of input: live rings, a capture file, or a test vector.

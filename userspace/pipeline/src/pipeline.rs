@@ -122,6 +122,7 @@ impl<S: Symbols> Pipeline<S> {
         match input {
             Input::Records(bytes) => self.feed_records(bytes),
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
+            Input::Refused(refusals) => self.symbols.refused(refusals),
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => self.stages.learn(sites),
             Input::SitesFreed(numbers) => self.stages.free_sites(&numbers),

@@ -20,12 +20,13 @@ use rustc_hash::FxHashMap;
 use crate::account::{Accounts, MissingFrames, UnlistedCode};
 use crate::cpython_calls::CpythonCalls;
 use crate::decode::Sample;
+use crate::input::ProcessRefusal;
 use crate::name_frames::frame;
 use crate::native_omitted;
 use crate::reason::{MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
 use crate::stack_words::{Code, StackWord, group, kernel_stack_words, repaired, user_stack_words};
-use crate::symbols::{Name, ProcessRefusal, Symbols};
+use crate::symbols::{Name, Symbols};
 use crate::torch_calls::TorchCallWrappers;
 
 /// Cached addresses: 96 Ki in a table of 5 MiB, which doubles at 112 Ki; a torch process has some ten thousand.

@@ -15,8 +15,9 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::account::MissingFrames;
 use crate::decode::Sample;
+use crate::input::ProcessRefusal;
 use crate::stages::{Notes, Scopes};
-use crate::symbols::{AwaitChainId, ProcessRefusal, SpaceId};
+use crate::symbols::{AwaitChainId, SpaceId};
 
 /// Everything besides the words that determines the context of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

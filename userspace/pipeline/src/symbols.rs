@@ -6,7 +6,7 @@
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 
-use crate::input::SpaceUpdate;
+use crate::input::{ProcessRefusal, Refusals, SpaceUpdate};
 
 /// One state of one process's address space: the same word in the same space always has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -167,17 +167,6 @@ pub struct CompiledThunk<'a> {
     pub fused: bool,
 }
 
-/// Why the kernel programs were given no unwind data of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProcessRefusal {
-    /// Their tables have no room for it.
-    NoRoom,
-    /// Its user has most of the tables, and others need the rest.
-    OverShare,
-    /// Its user had most of the tables, and gives way to others for a while: its data were evicted, or not taken.
-    GaveWay,
-}
-
 /// Receives the answer to query `n`: the frames of that address, outermost first (inlined functions follow).
 pub type NameReceiver<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
@@ -231,6 +220,10 @@ pub trait Symbols: ProcessFacts {
     /// A process was seen to replace its image. Unlike [`Symbols::replaced`], this is reported at once, not in time
     /// order.
     fn replacement_seen(&mut self, _pid: u32) {}
+
+    /// The kernel programs got no unwind data of these processes; reported at once, not in time order: what ends a
+    /// refusal comes in its turn.
+    fn refused(&mut self, _refusals: Refusals) {}
 
     /// Python frames were seen; reported at once, not in time order, so that what only a live process has can be read.
     /// Each function of a process is reported once, or a few times.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `R` | records, as `deepctx_common::record` defines them |
 //! | `S` | a JSON object `{"pid", "time_ns", "name"}`, a newline, then the executable lines of `/proc/PID/maps` |
+//! | `W` | processes without unwind data: an object `{"processes": [{"pid", "since_ns", "refusal"}], "left_out"}` |
 //! | `C` | the kernel programs' counters: u64, little-endian, by their numbers |
 //! | `K` | names of kernels that were found in processes, as a JSON array of `{"pid", "handle", "name", …}` |
 //! | `L` | lines of device code, as a JSON array of `{"pid", "crc", "because", "files", "functions"}` |
@@ -27,11 +28,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use deepctx_common::end::Counter;
 use deepctx_events::{Event, Family, Role};
 use deepctx_symbolizer::maps::{self, Backing, DeviceNumber, LineFilter, Maps};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use deepctx_pipeline::input::{
-    CubinLines, Input, KernelCounters, RecoveredKernel, SiteInfo, Source, SpaceUpdate,
-};
+use deepctx_pipeline::input::{Input, KernelCounters, SiteInfo, Source, SpaceUpdate};
 
 const MAGIC: &[u8] = b"deepctx-raw 1\n";
 /// Largest block that is read: larger than one drain of a ring, and than the maps of a process.
@@ -136,6 +136,7 @@ impl<W: Write> RawWriter<W> {
                 write_maps(&update.maps, &mut payload);
                 self.block(b'S', &payload)
             }
+            Input::Refused(refusals) => self.block(b'W', &serde_json::to_vec(refusals)?),
             Input::Counters(counters) => {
                 let payload: Vec<u8> = counters.iter().flat_map(|counter| counter.to_le_bytes()).collect();
                 self.block(b'C', &payload)
@@ -236,11 +237,14 @@ impl<R: Read> RawReader<R> {
         if payload.len() < length { Err(self.damaged("the file ends within it")) } else { Ok(payload) }
     }
 
+    fn parsed<T: DeserializeOwned>(&self, payload: &[u8], because: &'static str) -> Result<T, RawError> {
+        serde_json::from_slice(payload).map_err(|_| self.damaged(because))
+    }
+
     fn space(&self, payload: &[u8]) -> Result<Input<Maps>, RawError> {
         let head_end = payload.iter().position(|byte| *byte == b'\n');
         let head_end = head_end.ok_or_else(|| self.damaged("it has no header"))?;
-        let head: SpaceHead = serde_json::from_slice(&payload[..head_end])
-            .map_err(|_| self.damaged("its header cannot be parsed"))?;
+        let head: SpaceHead = self.parsed(&payload[..head_end], "its header cannot be parsed")?;
         let maps = maps::parse(&payload[head_end + 1..], LineFilter::Executable);
         Ok(Input::Space(SpaceUpdate { pid: head.pid, time_ns: head.time_ns, name: head.name, maps }))
     }
@@ -260,6 +264,7 @@ impl<R: Read> Source<Maps> for RawReader<R> {
         let input = match tag[0] {
             b'R' => Input::Records(payload),
             b'S' => self.space(&payload)?,
+            b'W' => Input::Refused(self.parsed(&payload, "its refused processes cannot be parsed")?),
             b'C' => {
                 let mut counters: KernelCounters = [0; Counter::ALL.len()];
                 for (counter, bytes) in counters.iter_mut().zip(payload.chunks_exact(8)) {
@@ -282,28 +287,13 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 Input::CallsEnd(u64::from_le_bytes(time))
             }
             b'P' => {
-                let stored: Vec<StoredSite> = serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its probes cannot be parsed"))?;
+                let stored: Vec<StoredSite> = self.parsed(&payload, "its probes cannot be parsed")?;
                 Input::Sites(stored.into_iter().map(SiteInfo::from).collect())
             }
-            b'K' => {
-                let kernels: Vec<RecoveredKernel> = serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its kernels cannot be parsed"))?;
-                Input::Recovered(kernels)
-            }
-            b'L' => {
-                let lines: Vec<CubinLines> = serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its lines of device code cannot be parsed"))?;
-                Input::Lines(lines)
-            }
-            b'T' => Input::DutyWindow(
-                serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("its duty window cannot be parsed"))?,
-            ),
-            b'M' => Input::System(
-                serde_json::from_slice(&payload)
-                    .map_err(|_| self.damaged("what the machine did cannot be parsed"))?,
-            ),
+            b'K' => Input::Recovered(self.parsed(&payload, "its kernels cannot be parsed")?),
+            b'L' => Input::Lines(self.parsed(&payload, "its lines of device code cannot be parsed")?),
+            b'T' => Input::DutyWindow(self.parsed(&payload, "its duty window cannot be parsed")?),
+            b'M' => Input::System(self.parsed(&payload, "what the machine did cannot be parsed")?),
             _ => return Err(self.damaged("its tag is unknown")),
         };
         self.block += 1;
@@ -318,7 +308,9 @@ mod tests {
 
     use super::*;
 
-    use deepctx_pipeline::input::CodeFacts;
+    use deepctx_pipeline::input::{
+        CodeFacts, CubinLines, ProcessRefusal, RecoveredKernel, RefusedProcess, Refusals,
+    };
     use deepctx_pipeline::system::{SystemSample, SystemValue};
 
     const MAPS: &str = "\
@@ -334,6 +326,12 @@ mod tests {
         vec![
             Input::Space(SpaceUpdate { pid: 7, time_ns: 5, name: "a \"b\"\n".into(), maps }),
             Input::Records(vec![1, 2, 3]),
+            Input::Refused(Refusals {
+                processes: [ProcessRefusal::NoRoom, ProcessRefusal::OverShare, ProcessRefusal::GaveWay]
+                    .map(|refusal| RefusedProcess { pid: u32::MAX, since_ns: u64::MAX, refusal })
+                    .into(),
+                left_out: u64::MAX,
+            }),
             Input::Counters([9; Counter::ALL.len()]),
             Input::SiteCounts(vec![0, 7, u64::MAX]),
             Input::SitesFreed(vec![0, 7, u32::MAX]),

@@ -160,9 +160,7 @@ impl Worker {
                 }
                 self.feed(Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps }))
             }
-            Message::Refused { processes, left_out } => {
-                self.pipeline.symbols().refused(processes, left_out);
-            }
+            Message::Refused(refusals) => self.feed(Input::Refused(refusals)),
             Message::Sites(sites) => self.feed(Input::Sites(sites)),
             Message::SitesFreed(numbers) => self.feed(Input::SitesFreed(numbers)),
             Message::SiteCounts(counts) => self.feed(Input::SiteCounts(counts)),

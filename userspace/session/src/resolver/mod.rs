@@ -17,16 +17,16 @@ mod tasks;
 
 use std::path::Path;
 
+use deepctx_capture::CalledFunctionMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::malloc_trim;
-use deepctx_capture::{CalledFunctionMap, RefusedProcess};
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
-use deepctx_pipeline::input::SpaceUpdate;
+use deepctx_pipeline::input::{ProcessRefusal, Refusals, SpaceUpdate};
 use deepctx_pipeline::symbols::{
     AwaitChainId, CodeAddress, CompiledThunk, CoroutineReference, DeviceKernel, ModuleReference, Name,
-    NameReceiver, ProcessFacts, ProcessRefusal, PythonReference, SpaceId, Symbols,
+    NameReceiver, ProcessFacts, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::thread_name;
 use deepctx_symbolizer::AddressSpace;
@@ -56,7 +56,7 @@ pub(crate) struct Resolver {
     symbolizer: Symbolizer,
     processes: Processes,
     interpreters: Interpreters,
-    /// Processes without unwind data. Empty in a replay: a raw capture does not have them.
+    /// Processes without unwind data.
     refused: RefusedProcesses,
     retired_ns: u64,
     /// Seconds in which something was retired.
@@ -106,13 +106,6 @@ impl Resolver {
             self.own.ended(pid, now_ns);
         }
         self.refused.sweep(exists, now_ns);
-    }
-
-    /// Notes processes that the kernel programs got no unwind data of, and how many more there are. One that is
-    /// accepted later is known by its mappings.
-    pub(crate) fn refused(&mut self, processes: Vec<RefusedProcess>, left_out: u64) {
-        processes.into_iter().for_each(|process| self.refused.note(process));
-        self.refused.forgot(left_out);
     }
 
     /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
@@ -210,6 +203,12 @@ impl Symbols for Resolver {
 
     fn replacement_seen(&mut self, pid: u32) {
         self.interpreters.forget(pid);
+    }
+
+    /// A process that is accepted later is known by its mappings.
+    fn refused(&mut self, refusals: Refusals) {
+        refusals.processes.into_iter().for_each(|process| self.refused.note(process));
+        self.refused.forgot(refusals.left_out);
     }
 
     fn python_seen(&mut self, pid: u32, frames: &[PythonReference]) {
@@ -353,6 +352,7 @@ impl Symbols for Resolver {
 mod tests {
     use deepctx_capture::PROCESS_MAPPINGS_MAX;
     use deepctx_common::record::RecordHeader;
+    use deepctx_pipeline::input::RefusedProcess;
     use deepctx_symbolizer::maps::{self, LineFilter};
 
     use super::*;
@@ -382,7 +382,7 @@ mod tests {
         let pids = [0, 1, 2, 3].map(|n| u32::MAX - n);
         let refusal = ProcessRefusal::OverShare;
         let refused = pids[..3].iter().map(|pid| RefusedProcess { pid: *pid, since_ns: 100, refusal });
-        resolver.refused(refused.collect(), 5);
+        resolver.refused(Refusals { processes: refused.collect(), left_out: 5 });
         assert_eq!(pids.map(|pid| resolver.refusal(pid, 99)), [None; 4]);
         let expect = [Some(refusal), Some(refusal), Some(refusal), None];
         assert_eq!(pids.map(|pid| resolver.refusal(pid, 150)), expect);

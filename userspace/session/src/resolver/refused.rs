@@ -6,11 +6,10 @@
 //!
 //! Refusals are learned of at once, and what ends them (mappings, an exec, an exit) only in its turn.
 
-use deepctx_capture::RefusedProcess;
 use deepctx_common::memory::{MemoryUse, table_bytes};
 use deepctx_common::reason::Reason;
 use deepctx_common::unwind::PROCESSES_MAX;
-use deepctx_pipeline::symbols::ProcessRefusal;
+use deepctx_pipeline::input::{ProcessRefusal, RefusedProcess};
 use rustc_hash::FxHashMap;
 
 use super::reason::REFUSALS_FORGOTTEN;
