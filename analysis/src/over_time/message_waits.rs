@@ -10,6 +10,10 @@
 //! with which every message is possible, *inferred*. If these are more than a few, or not fewer than the others, the
 //! pair is not matched. A rank waits from its begin of a message until the other rank's begin. One that had ended by
 //! then did not wait: NCCL puts small messages in a buffer.
+//!
+//! Because of this buffer, no time is too late for a receive. If sends ended before the receiver's trace begins, their
+//! receives may be missing: as many of the first sends are left out as make every message overlap in time on both
+//! ranks, *inferred*, within the same bounds. If no number does, or several do, the pair is not matched.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
@@ -17,7 +21,7 @@ use std::collections::BTreeMap;
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
 use deepctx_profile::frame::clean;
-use deepctx_profile::trace::TraceTime;
+use deepctx_profile::trace::{RankTrace, Trace, TraceTime};
 use serde::Serialize;
 
 use super::collectives::Lateness;
@@ -50,6 +54,9 @@ pub struct MessagePair {
     /// Sends from before the sender's trace: so many of the first receives and of the last sends are left out, since
     /// otherwise a message would be received before it is sent. Inferred.
     pub sends_before_trace: usize,
+    /// Receives from before the receiver's trace: so many of the first sends and of the last receives are left out,
+    /// since sends ended before that trace begins, and all others overlap with their receives. Inferred.
+    pub receives_before_trace: usize,
     /// Time that the receiver waited for the sender.
     pub receiver_waited_ns: u64,
     /// Time that the sender waited for the receiver.
@@ -88,11 +95,13 @@ reasons! {
         "a message would be received with another size than it is sent with";
     const RECEIVED_BEFORE_SENT = "received-before-sent",
         "a message would be received before it is sent: the traces of two ranks begin at different messages";
+    const SENT_BEFORE_TRACE = "sent-before-trace",
+        "messages were sent before the receiver's trace begins, and it is unknown which of them were received by then";
     const PEER_CLOCK_UNKNOWN = "peer-clock-unknown",
         "two ranks exchange messages, and no chain of collectives aligns their clocks";
 }
 
-/// Maximum sends before a trace: a stage of a pipeline is ahead of the next one by a few messages.
+/// Maximum messages before a trace: a stage of a pipeline is ahead of the next one by a few messages.
 const BEFORE_TRACE_MAX: usize = 8;
 
 /// One rank's part of a message, in Unix time if the trace has it.
@@ -108,6 +117,11 @@ impl MessagePart {
     fn aligned(self, ahead_ns: i64) -> Self {
         let [begin, end] = [self.begin, self.end].map(|at| at.saturating_sub(ahead_ns));
         MessagePart { begin, end, ..self }
+    }
+
+    /// Whether a receive begins before this send ends, within the error of their clocks.
+    fn meets(self, received: Self, error_ns: i64) -> bool {
+        received.begin <= self.end.saturating_add(error_ns)
     }
 
     /// How long it waited for a rank that begins at this moment.
@@ -132,8 +146,9 @@ pub(super) fn compute(windows: &[Window<'_>], ranks: &[Lateness]) -> MessageWait
     for window in windows {
         found.without_peer += collect(window, &mut pairs);
     }
-    let is_recorded: BTreeMap<u32, bool> =
-        windows.iter().map(|window| (window.of.rank, window.of.rank_is_recorded)).collect();
+    let of_ranks: BTreeMap<u32, &RankTrace> =
+        windows.iter().map(|window| (window.of.rank, window.of)).collect();
+    let is_recorded = |rank: &u32| of_ranks.get(rank).is_some_and(|of| of.rank_is_recorded);
     let clock = |rank: u32| {
         let place = ranks.binary_search_by_key(&rank, |row| row.rank).ok()?;
         ranks.get(place)
@@ -142,9 +157,10 @@ pub(super) fn compute(windows: &[Window<'_>], ranks: &[Lateness]) -> MessageWait
         for side in &mut sides {
             side.sort_by_key(|part| (part.begin, part.end));
         }
-        match matched(&sides, clock(from), clock(to)) {
+        let begins = of_ranks.get(&to).map_or(i64::MIN, |of| unix_ns(&of.trace, of.first_event()));
+        match matched(&sides, clock(from), clock(to), begins) {
             Ok(sums) => {
-                let ranks_inferred = [from, to].iter().any(|rank| is_recorded.get(rank) != Some(&true));
+                let ranks_inferred = ![from, to].iter().all(is_recorded);
                 found.pairs.push(MessagePair { communicator, from, to, ranks_inferred, ..sums });
             }
             Err(because) => {
@@ -161,8 +177,6 @@ pub(super) fn compute(windows: &[Window<'_>], ranks: &[Lateness]) -> MessageWait
 /// Adds the messages of a rank. Returns how many do not say whom they are for.
 fn collect(window: &Window<'_>, pairs: &mut Pairs) -> usize {
     let (trace, rank) = (&window.of.trace, window.of.rank);
-    let epoch_ns = trace.clock.epoch_ns.unwrap_or(0);
-    let unix_ns = |at: TraceTime| i64::try_from(epoch_ns.saturating_add(at.as_nanos())).unwrap_or(i64::MAX);
     let mut without_peer = 0;
     for (_, note) in trace.collectives.iter().filter(|(_, note)| window.has_device(note.op)) {
         let operation = trace.name(note.operation);
@@ -174,18 +188,25 @@ fn collect(window: &Window<'_>, pairs: &mut Pairs) -> usize {
         let receives = operation.eq_ignore_ascii_case("recv");
         let (from, to) = if receives { (peer, rank) } else { (rank, peer) };
         let sides = pairs.entry((clean(trace.name(note.communicator)), from, to)).or_default();
-        let part =
-            MessagePart { begin: unix_ns(op.begin), end: unix_ns(op.end()), elements: note.elements_in };
+        let (begin, end) = (unix_ns(trace, op.begin), unix_ns(trace, op.end()));
+        let part = MessagePart { begin, end, elements: note.elements_in };
         sides[usize::from(receives)].push(part);
     }
     without_peer
 }
 
-/// The sums of messages in order, with the clocks of the sender and the receiver.
+/// A time of a trace, in Unix time if the trace has it.
+fn unix_ns(trace: &Trace, at: TraceTime) -> i64 {
+    let epoch_ns = trace.clock.epoch_ns.unwrap_or(0);
+    i64::try_from(epoch_ns.saturating_add(at.as_nanos())).unwrap_or(i64::MAX)
+}
+
+/// The sums of messages in order, with the clocks of the sender and the receiver, whose trace begins at a time.
 fn matched(
     sides: &Sides,
     from: Option<&Lateness>,
     to: Option<&Lateness>,
+    receiver_begins: i64,
 ) -> Result<MessagePair, &'static Reason> {
     let (Some(from), Some(to)) = (from, to) else { return Err(PEER_WITHOUT_TRACE) };
     let [sent, received] = sides;
@@ -203,25 +224,68 @@ fn matched(
     };
     let sent = aligned(sent, from.clock_offset_ns);
     let received = aligned(received, to.clock_offset_ns);
-    let sums = match sums(&sent, &received, error_ns) {
-        Err(because) if because == RECEIVED_BEFORE_SENT => {
-            without_first(&sent, &received, error_ns).ok_or(because)?
-        }
-        found => found?,
-    };
+    let receiver_begins = receiver_begins.saturating_sub(to.clock_offset_ns);
+    let sums = possible(&sent, &received, receiver_begins, error_ns)?;
     Ok(MessagePair { clock_error_ns, ..sums })
 }
 
+/// The sums of messages on one clock: in order, or without those that were before one of the traces.
+fn possible(
+    sent: &[MessagePart],
+    received: &[MessagePart],
+    receiver_begins: i64,
+    error_ns: i64,
+) -> Result<MessagePair, &'static Reason> {
+    let in_order = sums(sent, received, error_ns);
+    let is_impossible = matches!(in_order, Err(because) if because == RECEIVED_BEFORE_SENT);
+    // More messages must speak for leaving some out than are left out.
+    let most = BEFORE_TRACE_MAX.min(sent.len().saturating_sub(1) / 2);
+    let ended_before = sent.first().is_some_and(|first| first.end.saturating_add(error_ns) < receiver_begins);
+    match (is_impossible, ended_before) {
+        (true, false) => without_first_receives(sent, received, most, error_ns).ok_or(RECEIVED_BEFORE_SENT),
+        // Of so few messages, none may be left out.
+        (false, true) if most > 0 => {
+            let found = without_first_sends(sent, received, most, error_ns);
+            found.map_or_else(|| in_order.and(Err(SENT_BEFORE_TRACE)), Ok)
+        }
+        // Where each trace seems to begin after the other one, neither does.
+        _ => in_order,
+    }
+}
+
 /// The sums if the first sends were before the trace: with the fewest of them that make every message possible.
-fn without_first(sent: &[MessagePart], received: &[MessagePart], error_ns: i64) -> Option<MessagePair> {
+fn without_first_receives(
+    sent: &[MessagePart],
+    received: &[MessagePart],
+    most: usize,
+    error_ns: i64,
+) -> Option<MessagePair> {
     let found = |sends_before_trace: usize| {
         let sent = sent.get(..sent.len().checked_sub(sends_before_trace)?)?;
         let sums = sums(sent, received.get(sends_before_trace..)?, error_ns).ok()?;
         Some(MessagePair { sends_before_trace, ..sums })
     };
-    // More messages must speak for it than are left out.
-    let most = BEFORE_TRACE_MAX.min(sent.len().saturating_sub(1) / 2);
     (1..=most).find_map(found)
+}
+
+/// The sums if the first receives were before the trace: with the only number of them that makes every message overlap
+/// with its receive. `None` without one, or with several.
+fn without_first_sends(
+    sent: &[MessagePart],
+    received: &[MessagePart],
+    most: usize,
+    error_ns: i64,
+) -> Option<MessagePair> {
+    let found = |receives_before_trace: usize| {
+        let sent = sent.get(receives_before_trace..)?;
+        let received = received.get(..sent.len())?;
+        let all_meet = sent.iter().zip(received).all(|(sent, received)| sent.meets(*received, error_ns));
+        let sums = all_meet.then(|| sums(sent, received, error_ns))?.ok()?;
+        Some(MessagePair { receives_before_trace, ..sums })
+    };
+    // If one more than may be left out fits, too, the number is unknown.
+    let mut fitting = (1..=most + 1).filter_map(found);
+    fitting.next().filter(|pair| pair.receives_before_trace <= most && fitting.next().is_none())
 }
 
 /// The sums of messages in order, on one clock.
@@ -249,7 +313,7 @@ fn sums(
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, RankInfo, Trace, text};
+    use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, RankInfo, text};
 
     use super::super::{OverTime, Steps};
     use super::*;
@@ -304,6 +368,7 @@ mod tests {
             to,
             messages,
             sends_before_trace: 0,
+            receives_before_trace: 0,
             receiver_waited_ns,
             sender_waited_ns,
             transfer_ns,
@@ -382,6 +447,55 @@ mod tests {
         check(2, 4, None);
         check(8, 30, Some(22));
         check(9, 30, None);
+    }
+
+    /// Messages with these numbers, each receive of so many µs: how many are matched, and sends and receives before a
+    /// trace, or the reason why not.
+    #[track_caller]
+    fn check_row(sends: &[u64], receives: &[u64], lasts: u64, expect: Result<(usize, usize, usize), &str>) {
+        let send = |number: &u64| ("send", Some(1), 100 * number, 100 * number + 10);
+        let receive = |number: &u64| ("recv", Some(0), 100 * number + 5, 100 * number + 5 + lasts);
+        let sends: Vec<_> = sends.iter().map(send).collect();
+        let receives: Vec<_> = receives.iter().map(receive).collect();
+        let found = found(vec![rank(0, &sends), rank(1, &receives)]);
+        let row = |row: &MessagePair| (row.messages, row.sends_before_trace, row.receives_before_trace);
+        let rows = found.pairs.iter().map(|pair| Ok(row(pair)));
+        let rows: Vec<_> = rows.chain(found.not_matched.iter().map(|row| Err(row.because.key))).collect();
+        assert_eq!(rows, [expect], "{sends:?} {receives:?}");
+    }
+
+    #[test]
+    fn receives_before_a_trace_are_left_out() {
+        let check = |before: u64, count: u64, expect: Result<usize, &str>| {
+            let [sends, receives] = [0, before].map(|first| (first..first + count).collect::<Vec<u64>>());
+            let expect = expect.map(|matched| (matched, 0, before as usize));
+            check_row(&sends, &receives, 7, expect);
+        };
+        check(0, 5, Ok(5));
+        check(1, 5, Ok(4));
+        check(2, 5, Ok(3));
+        check(8, 30, Ok(22));
+        // As many would be left out as are matched, or more than a few.
+        check(2, 4, Err("sent-before-trace"));
+        check(9, 30, Err("sent-before-trace"));
+        // Only how much later one trace begins than the other counts.
+        check_row(&[2, 3, 4, 5, 6], &[3, 4, 5, 6, 7], 7, Ok((4, 0, 1)));
+    }
+
+    #[test]
+    fn receives_that_fit_several_sends_are_not_matched() {
+        // Each receive lasts until the next message is being sent.
+        check_row(&[0, 1, 2, 3, 4], &[1, 2, 3, 4, 5], 99, Err("sent-before-trace"));
+        // No number of them meets every send: the last messages are late.
+        check_row(&[0, 1, 2, 3, 4], &[1, 2, 3, 5, 6], 7, Err("sent-before-trace"));
+        // The receiver's trace begins in time, so that late receives were in a buffer.
+        check_row(&[0, 1, 2, 3, 4], &[0, 2, 3, 4, 5], 7, Ok((5, 0, 0)));
+    }
+
+    #[test]
+    fn traces_that_each_begin_later_are_not_matched() {
+        // Message 0 ended before the receiver's trace, and message 3 would be received before it is sent.
+        check_row(&[0, 3, 4, 5, 6, 7], &[1, 2, 3, 4, 5, 6], 7, Err("received-before-sent"));
     }
 
     #[test]

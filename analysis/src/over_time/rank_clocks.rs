@@ -21,7 +21,7 @@ pub enum ClockBasis {
     /// It is the reference: the first rank's clock, or that of the lowest rank of a part that has no collective in
     /// common with the first rank's.
     Reference,
-    /// One clock: both are processes of one capture.
+    /// One clock: both are of one capture, or of captures of one boot of a host.
     Common,
     /// The traces' own clocks are used: ends of collectives agree with them.
     AsTraced,

@@ -81,6 +81,9 @@ pub struct Meta {
     /// When the capture began, by the clock of the records.
     #[serde(with = "as_nanos")]
     pub started_monotonic: Time<clock::Monotonic>,
+    /// The kernel's random id of the boot that this clock counts from; empty if it is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// Sampling frequency, Hz per CPU.
     pub frequency_hz: u32,
     /// Version of the program that captured.

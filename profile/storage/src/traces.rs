@@ -1,13 +1,15 @@
 //! Traces from disk: files of other tools with events in time, one for each rank of a job, and our own.
 //!
-//! Owns: [`open_traces`], and which files of a folder are traces. Because: tools write one file for each rank, and
-//! finding a straggler starts from a folder of them. Does not: know a format; [`crate::import`] does.
+//! Owns: [`open_traces`], which files of a folder are traces, and which captures have one clock. Because: tools write
+//! one file for each rank, and finding a straggler starts from a folder of them. Does not: know a format;
+//! [`crate::import`] does.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use deepctx_profile::profile::Meta;
 use deepctx_profile::trace::{Job, Trace};
 
 use crate::error::{NotAProfile, OpenError};
@@ -22,6 +24,10 @@ const PACKED: [&str; 2] = [".gz", ".zst"];
 const FILES_MAX: usize = 4096;
 /// Maximum entries of a folder, which may contain other files, too.
 const ENTRIES_MAX: usize = 16 * FILES_MAX;
+
+/// Maximum difference of calendar times of captures of one boot. Beyond it, the calendar was set meanwhile, or two
+/// virtual machines were resumed from one, with one boot id and two clocks.
+const CALENDAR_ERROR_MAX_NS: u128 = 1_000_000_000;
 
 /// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile recorded with its
 /// events.
@@ -40,9 +46,10 @@ pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
 pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, OpenError> {
     let mut traces: Vec<(String, Trace)> = Vec::new();
     let mut left = import::EVENTS_MAX;
+    let mut boots = Boots::new();
     for (number, file) in (0u32..).zip(files(paths)?) {
         let of_file = match part {
-            _ if is_ours(&file) => open_ours(&file, number, part, left)?,
+            _ if is_ours(&file) => open_ours(&file, number, &mut boots, part, left)?,
             TracePart::Between(..) => return Err(no_part(&file)),
             TracePart::All | TracePart::Steps(..) => open_foreign(&file, number)?,
         };
@@ -102,15 +109,36 @@ fn is_ours(path: &Path) -> bool {
     store::is_packed(path) || path.is_dir()
 }
 
-/// The traces of a capture with `--trace`, one per process; all share its clock.
+/// The clock of the first capture of each boot: its domain, and its begin since 1970 and since the boot.
+type Boots = HashMap<String, (u32, [u64; 2])>;
+
+/// The clock of a capture if it is that of an earlier one, or may be that of a later one: its domain, and the begin
+/// since 1970. `None` if the boot is not known.
+fn clock_of_boot(meta: &Meta, domain: u32, boots: &mut Boots) -> Option<(u32, u64)> {
+    let begin = [meta.started.as_nanos(), meta.started_monotonic.as_nanos()];
+    if meta.boot_id.is_empty() || begin[0] == 0 {
+        return None;
+    }
+    let (domain, first) = *boots.entry(meta.boot_id.clone()).or_insert((domain, begin));
+    let [real, monotonic] = [0, 1].map(|clock| i128::from(begin[clock]) - i128::from(first[clock]));
+    let epoch_ns = u64::try_from(i128::from(first[0]) + monotonic).ok()?;
+    ((real - monotonic).unsigned_abs() <= CALENDAR_ERROR_MAX_NS).then_some((domain, epoch_ns))
+}
+
+/// The traces of a capture with `--trace`, one per process; all share its clock, also with other captures of one boot.
 fn open_ours(
     path: &Path,
     domain: u32,
+    boots: &mut Boots,
     part: TracePart,
     most: usize,
 ) -> Result<Vec<(String, Trace)>, OpenError> {
-    let Recording { mut traces } = Recording::open(path, part, most)?;
-    traces.iter_mut().for_each(|(_, trace)| trace.clock.domain = Some(domain));
+    let Recording { mut traces, meta } = Recording::open(path, part, most)?;
+    let of_boot = clock_of_boot(&meta, domain, boots);
+    for (_, trace) in &mut traces {
+        trace.clock.domain = Some(of_boot.map_or(domain, |(domain, _)| domain));
+        trace.clock.epoch_ns = of_boot.map(|(_, epoch_ns)| epoch_ns).or(trace.clock.epoch_ns);
+    }
     if traces.len() == 1 {
         return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());
     }
@@ -195,7 +223,40 @@ fn in_folder(path: &Path, most: usize) -> io::Result<Option<Vec<PathBuf>>> {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::units::Time;
+
     use super::*;
+
+    #[test]
+    fn captures_of_one_boot_have_one_clock() {
+        // Boot id, and begin since 1970 and since the boot, in seconds; domain and begin of the clock.
+        let check = |captures: &[(&str, [u64; 2], Option<(u32, u64)>)]| {
+            let mut boots = Boots::new();
+            for (domain, (boot_id, begin, expect)) in (0..).zip(captures) {
+                let [started, started_monotonic] = begin.map(|seconds| seconds * 1_000_000_000);
+                let meta = Meta {
+                    started: Time::from_nanos(started),
+                    started_monotonic: Time::from_nanos(started_monotonic),
+                    boot_id: (*boot_id).to_owned(),
+                    ..Meta::default()
+                };
+                let found = clock_of_boot(&meta, domain, &mut boots);
+                let found = found.map(|(domain, epoch_ns)| (domain, epoch_ns / 1_000_000_000));
+                assert_eq!(found, *expect, "{domain} of {captures:?}");
+            }
+        };
+        check(&[("a", [900, 50], Some((0, 900))), ("a", [907, 57], Some((0, 907)))]);
+        // The calendar was set by a second meanwhile; and the later one may be opened first.
+        check(&[("a", [900, 50], Some((0, 900))), ("a", [908, 57], Some((0, 907)))]);
+        check(&[("a", [908, 57], Some((0, 908))), ("a", [900, 50], Some((0, 901)))]);
+        // It says something else.
+        check(&[("a", [900, 50], Some((0, 900))), ("a", [990, 57], None), ("a", [807, 57], None)]);
+        check(&[("a", [900, 50], Some((0, 900))), ("b", [907, 57], Some((1, 907)))]);
+        check(&[("", [900, 50], None), ("", [907, 57], None)]);
+        // A capture that does not know the calendar, and those that no capture writes.
+        check(&[("a", [0, 50], None), ("a", [907, 57], Some((1, 907)))]);
+        check(&[("a", [1, 90], Some((0, 1))), ("a", [1, 50], None)]);
+    }
 
     #[test]
     fn a_folder_has_each_capture_in_one_form() {

@@ -36,6 +36,7 @@ fn empty() -> Profile {
         host: "gpu-1".to_owned(),
         started: Time::from_nanos(1_700_000_000_000_000_000),
         started_monotonic: Time::from_nanos(START_NS),
+        boot_id: String::new(),
         frequency_hz: 99,
         version: "0.1.0".to_owned(),
         options: vec![("freq".to_owned(), "99".to_owned()), ("gpu-activity".to_owned(), "on".to_owned())],

@@ -95,11 +95,13 @@ pub(super) fn messages(found: &MessageWaits, rows: usize, out: &mut dyn Write) -
 /// What is inferred of messages between two ranks; empty if nothing is.
 pub(in crate::render) fn inferred_in_words(row: &MessagePair) -> String {
     let ranks = row.ranks_inferred.then(|| "ranks inferred".to_owned());
-    let left_out = (row.sends_before_trace > 0).then(|| {
-        let sends = counted(row.sends_before_trace as u64, "send");
-        format!("matched after leaving out {sends} from before the trace: inferred")
-    });
-    ranks.into_iter().chain(left_out).collect::<Vec<_>>().join("; ")
+    let messages = match (row.sends_before_trace, row.receives_before_trace) {
+        (0, 0) => None,
+        (0, receives) => Some(counted(receives as u64, "receive")),
+        (sends, _) => Some(counted(sends as u64, "send")),
+    };
+    let left_out = |of: String| format!("matched after leaving out {of} from before the trace: inferred");
+    ranks.into_iter().chain(messages.map(left_out)).collect::<Vec<_>>().join("; ")
 }
 
 /// The communicators of a stage; `–` where the trace names none.
@@ -120,6 +122,7 @@ mod tests {
             to: 2,
             messages: 7,
             sends_before_trace: 0,
+            receives_before_trace: 0,
             receiver_waited_ns: 30_000,
             sender_waited_ns: 4_000,
             transfer_ns: 5_000,
@@ -135,6 +138,13 @@ mod tests {
         assert_eq!(words[..5], ["1", "2", "7", "30.0", "µs"]);
         assert!(row.ends_with("  5 PIPELINE (ranks inferred)"), "{row}");
         assert!(shown.contains("  without 3 messages of which"), "{shown}");
+    }
+
+    #[test]
+    fn receives_before_a_trace_are_said_to_be_inferred() {
+        let pair = MessagePair { receives_before_trace: 2, ..MessagePair::default() };
+        let expect = "matched after leaving out 2 receives from before the trace: inferred";
+        assert_eq!(inferred_in_words(&pair), expect);
     }
 
     #[test]

@@ -140,9 +140,9 @@ pub(in crate::render) fn clock_in_words(row: &Lateness, first: u32) -> String {
             format!("not aligned: no chain of collectives to rank {first}; the reference of its part")
         }
         (ClockBasis::Common, _) if row.clock_reference == first => {
-            "the first rank's own: processes of one capture".to_owned()
+            "the first rank's own: one host has one clock".to_owned()
         }
-        (ClockBasis::Common, _) => format!("that of rank {}: processes of one capture", row.clock_reference),
+        (ClockBasis::Common, _) => format!("that of rank {}: one host has one clock", row.clock_reference),
         (ClockBasis::Unchecked, _) | (_, None) => {
             "not aligned: no collective in common with another rank".to_owned()
         }

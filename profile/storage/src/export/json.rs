@@ -22,6 +22,7 @@ use super::json_text::{field, list, value};
 use super::outline::Outline;
 use super::{Source, kind_name};
 use deepctx_profile::metric::Unit;
+use deepctx_profile::profile::Meta;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::view::losses;
 
@@ -32,7 +33,9 @@ use deepctx_profile::view::losses;
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     out.write_all(b"{\"format\":\"deepctx-export\",\"version\":1,\n")?;
-    field(out, "meta", &source.profile.meta)?;
+    // Documents are passed on, and only our own format needs the boot of the host.
+    let meta = Meta { boot_id: String::new(), ..source.profile.meta.clone() };
+    field(out, "meta", &meta)?;
     writeln!(out, ",\n\"elapsed_ns\":{},", source.elapsed.0)?;
     field(out, "view", source.selection.view.name())?;
     out.write_all(b",\n\"metrics\":")?;

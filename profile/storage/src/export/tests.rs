@@ -352,6 +352,20 @@ fn hostile_names_stay_data_in_every_format() {
 }
 
 #[test]
+fn the_boot_of_the_host_is_in_no_document() {
+    let mut of_boot = profile("P a-1 / y m.py:f:1 5");
+    of_boot.meta.boot_id = "3f1c8a52-0d64-4b7e-9a1e-2c5d7f80b6a9".to_owned();
+    let source = Source {
+        profile: &of_boot,
+        selection: Selection::of(Metric::CpuTime),
+        elapsed: Nanos(0),
+        folds: true,
+    };
+    let out = String::from_utf8(bytes(Format::Json, &source)).unwrap();
+    assert!(out.contains("\"started_monotonic\"") && !out.contains("3f1c8a52"), "{out}");
+}
+
+#[test]
 fn html_page_merges_small_frames_of_large_profiles_keeping_totals() {
     let mut wide = profile("");
     let names: Vec<_> = (0..1000)

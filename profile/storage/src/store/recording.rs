@@ -14,6 +14,7 @@ use super::trace::{List, TraceGaps, TraceReader};
 use crate::error::{NotAProfile, OpenError};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::{Ledger, Stage};
+use deepctx_profile::profile::Meta;
 use deepctx_profile::trace::{Lane, NotTraced, RankInfo, RecordedEvent, Trace, assemble};
 use deepctx_profile::tree::NodeId;
 
@@ -22,6 +23,8 @@ use deepctx_profile::tree::NodeId;
 pub(crate) struct Recording {
     /// By process id.
     pub(crate) traces: Vec<(u32, Trace)>,
+    /// Of the capture.
+    pub(crate) meta: Meta,
 }
 
 impl Recording {
@@ -71,7 +74,7 @@ impl Recording {
             count_gaps(first, reader.gaps());
             first.lost_before = lost_before(&profile.ledger);
         }
-        Ok(Recording { traces })
+        Ok(Recording { traces, meta: profile.meta })
     }
 }
 
@@ -124,7 +127,6 @@ fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::ledger::Reason;
-    use deepctx_profile::profile::Meta;
     use deepctx_profile::trace::{End, RecordedAccount, RecordedBatch, RecordedKind};
     use deepctx_profile::units::Nanos;
 

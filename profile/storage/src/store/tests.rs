@@ -32,6 +32,7 @@ pub(super) fn new_profile() -> Profile {
         host: "gpu-1".to_owned(),
         started: Time::from_nanos(1_700_000_000_000_000_000),
         started_monotonic: Time::from_nanos(START),
+        boot_id: "3f1c8a52-0d64-4b7e-9a1e-2c5d7f80b6a9".to_owned(),
         frequency_hz: 99,
         version: "0.1.0".to_owned(),
         options: vec![("freq".to_owned(), "99".to_owned())],

@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::clock::{boot_id, monotonic_ns};
 use deepctx_capture::config::TraceWindow;
 use deepctx_capture::{Capture, CaptureConfig, CaptureError};
 use deepctx_pipeline::{self as pipeline, Config};
@@ -90,6 +90,7 @@ pub(crate) fn meta(target: &Target) -> Meta {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         started: Time::from_nanos(Nanos::from(since_1970).0),
         started_monotonic: Time::from_nanos(monotonic_ns()),
+        boot_id: boot_id().unwrap_or_default(),
         frequency_hz: target.config.frequency.0,
         version: env!("CARGO_PKG_VERSION").into(),
         options: target.config.options(),
