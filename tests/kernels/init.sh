@@ -84,7 +84,7 @@ deep_native 60 1 0 >/tmp/native.out &
 native=$!
 "$PYTHON" -u -S -E /chain.py >/tmp/python.out &
 python=$!
-LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 3600 >/tmp/launch.out 2>&1 &
+LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 50 --seconds 3600 >/tmp/launch.out 2>&1 &
 launch=$!
 stage programs
 until_said "$native" /tmp/native.out ready
@@ -104,7 +104,7 @@ kill -CONT "$native" "$python" "$launch"
 until_said "$recorder" /tmp/record.log "first complete stack after"
 until_used "$native" 3
 until_used "$python" 3
-until_launched 1000
+until_launched 500
 stage catch-up
 # What was captured is worked off while the programs stand still: an end waits for that for some seconds only, and an
 # emulated kernel on a busy machine takes a minute for it.

@@ -227,10 +227,12 @@ mod tests {
 
     use super::*;
 
+    /// Boot id, and begin since 1970 and since the boot, in seconds; domain and begin of the clock.
+    type CaptureClock<'a> = (&'a str, [u64; 2], Option<(u32, u64)>);
+
     #[test]
     fn captures_of_one_boot_have_one_clock() {
-        // Boot id, and begin since 1970 and since the boot, in seconds; domain and begin of the clock.
-        let check = |captures: &[(&str, [u64; 2], Option<(u32, u64)>)]| {
+        let check = |captures: &[CaptureClock<'_>]| {
             let mut boots = Boots::new();
             for (domain, (boot_id, begin, expect)) in (0..).zip(captures) {
                 let [started, started_monotonic] = begin.map(|seconds| seconds * 1_000_000_000);

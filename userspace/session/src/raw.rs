@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     use deepctx_pipeline::input::{
-        CodeFacts, CubinLines, ProcessRefusal, RecoveredKernel, RefusedProcess, Refusals,
+        CodeFacts, CubinLines, ProcessRefusal, RecoveredKernel, Refusals, RefusedProcess,
     };
     use deepctx_pipeline::system::{SystemSample, SystemValue};
 

@@ -55,7 +55,7 @@ mod tests {
     use deepctx_common::end::WalkEnd;
     use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
     use deepctx_pipeline::encode;
-    use deepctx_pipeline::input::{Input, ProcessRefusal, RefusedProcess, Refusals};
+    use deepctx_pipeline::input::{Input, ProcessRefusal, Refusals, RefusedProcess};
     use deepctx_profile::ledger::Stage;
     use deepctx_profile::metric::Metric;
 
