@@ -5,7 +5,7 @@ import time
 
 
 def rest():
-    time.sleep(0.01)
+    time.sleep(0.05)
 
 
 def nap():

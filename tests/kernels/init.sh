@@ -54,14 +54,12 @@ until_said() {
     done
 }
 
-# until_idle PID: waits until a process uses less than half a CPU for three seconds, or has ended.
-until_idle() {
-    after=$(ticks "$1")
-    while :; do
-        before=$after
-        sleep 3
-        after=$(ticks "$1") || return 0
-        [ $((after - before)) -ge 150 ] || break
+# until_level PID FILE: waits until four progress lines of the recorder, 15 s, have the same number of samples, or until
+# it has ended. Its use of the CPU would not tell: an emulated CPU that waits for a real one is always busy.
+until_level() {
+    while [ -d "/proc/$1" ]; do
+        grep -o '[0-9]* samples  ' "$2" | tail -n 4 | uniq -c | grep -q '^ *4 ' && break
+        sleep 5
     done
 }
 
@@ -84,7 +82,7 @@ deep_native 60 1 0 >/tmp/native.out &
 native=$!
 "$PYTHON" -u -S -E /chain.py >/tmp/python.out &
 python=$!
-LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 50 --seconds 3600 >/tmp/launch.out 2>&1 &
+LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 20 --seconds 3600 >/tmp/launch.out 2>&1 &
 launch=$!
 stage programs
 until_said "$native" /tmp/native.out ready
@@ -95,21 +93,23 @@ renice -n 10 -p "$native" "$python" "$launch"
 kill -STOP "$native" "$python" "$launch"
 
 stage record
-deepctx-bpf record --verbose --pid "$native" --pid "$python" --pid "$launch" --off-cpu \
+deepctx-bpf record --verbose --freq 49 --pid "$native" --pid "$python" --pid "$launch" --off-cpu \
     --context python,native,kernel -o /tmp/profile >/tmp/record.log 2>&1 &
 recorder=$!
 until_said "$recorder" /tmp/record.log "the probes are in place"
 stage capture
 kill -CONT "$native" "$python" "$launch"
 until_said "$recorder" /tmp/record.log "first complete stack after"
-until_used "$native" 3
-until_used "$python" 3
-until_launched 500
+# What has enough samples stands still: what was captured has to be worked off, too, and an end waits for that for some
+# seconds only.
+until_used "$native" 2
+kill -STOP "$native"
+until_used "$python" 2
+kill -STOP "$python"
+until_launched 100
+kill -STOP "$launch"
 stage catch-up
-# What was captured is worked off while the programs stand still: an end waits for that for some seconds only, and an
-# emulated kernel on a busy machine takes a minute for it.
-kill -STOP "$native" "$python" "$launch"
-until_idle "$recorder"
+until_level "$recorder" /tmp/record.log
 stage end
 kill -INT "$recorder"
 wait "$recorder" || tail -n 25 /tmp/record.log

@@ -5,11 +5,11 @@
 //!
 //! All test programs are compiled once, for the whole workspace, by the linter if it also runs. They then run in three
 //! parallel queues: compile-only checks in one, the programs in the order of their groups in another, and those that
-//! take minutes in the third, which each finished queue then helps with. Emulated guests run beside all of them, with
-//! the CPU time that these leave. An integration test file belongs to the group that begins its name (`live_native.rs`
-//! to `live`); all others are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints
-//! a line `skipped: REASON`, which is a failure where `CI` is `true`, except where the absence or presence of a GPU is
-//! the reason (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
+//! take minutes in the third, which each finished queue then helps with. Emulated guests are first there: an emulated
+//! CPU that does not get a real one falls behind its clock. An integration test file belongs to the group that begins
+//! its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged groups run as root. A test
+//! that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is `true`, except where the
+//! absence or presence of a GPU is the reason (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
 
 mod disk;
 mod ended;
@@ -159,15 +159,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             outcomes.extend(taken(&independent));
             outcomes
         });
-        let longest_first = scope.spawn(|| taken(&independent));
-        let emulated = scope.spawn(|| wanted_kernels(compiled.as_ref().map(|(built, _)| built), options));
+        let longest_first = scope.spawn(|| {
+            let built = compiled.as_ref().map(|(built, _)| built);
+            let emulated = wanted_kernels(built, options).into_iter();
+            emulated.chain(taken(&independent)).collect::<Vec<_>>()
+        });
         if let Some((built, surroundings)) = &compiled {
             outcomes.extend(others(built, surroundings, options));
             outcomes.extend(taken(&independent));
         }
         let rows = [beside, longest_first];
         outcomes.extend(rows.into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
-        outcomes.extend(emulated.join().unwrap_or_else(resume));
     });
     if options.wants("docs") {
         let of_all = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
