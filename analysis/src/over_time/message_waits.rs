@@ -13,7 +13,8 @@
 //!
 //! Because of this buffer, no time is too late for a receive. If sends ended before the receiver's trace begins, their
 //! receives may be missing: as many of the first sends are left out as make every message overlap in time on both
-//! ranks, *inferred*, within the same bounds. If no number does, or several do, the pair is not matched.
+//! ranks, *inferred*, within the same bounds. If no number does, or several do, the pair is not matched. If the last
+//! receive ends before the sender's trace, that trace has its send, and none is left out.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
@@ -158,7 +159,8 @@ pub(super) fn compute(windows: &[Window<'_>], ranks: &[Lateness]) -> MessageWait
             side.sort_by_key(|part| (part.begin, part.end));
         }
         let begins = of_ranks.get(&to).map_or(i64::MIN, |of| unix_ns(&of.trace, of.first_event()));
-        match matched(&sides, clock(from), clock(to), begins) {
+        let ends = of_ranks.get(&from).and_then(|of| Some(unix_ns(&of.trace, of.span?.1)));
+        match matched(&sides, clock(from), clock(to), begins, ends.unwrap_or(i64::MIN)) {
             Ok(sums) => {
                 let ranks_inferred = ![from, to].iter().all(is_recorded);
                 found.pairs.push(MessagePair { communicator, from, to, ranks_inferred, ..sums });
@@ -201,12 +203,14 @@ fn unix_ns(trace: &Trace, at: TraceTime) -> i64 {
     i64::try_from(epoch_ns.saturating_add(at.as_nanos())).unwrap_or(i64::MAX)
 }
 
-/// The sums of messages in order, with the clocks of the sender and the receiver, whose trace begins at a time.
+/// The sums of messages in order, with the clocks of the sender, whose trace ends at a time, and of the receiver, whose
+/// trace begins at a time.
 fn matched(
     sides: &Sides,
     from: Option<&Lateness>,
     to: Option<&Lateness>,
     receiver_begins: i64,
+    sender_ends: i64,
 ) -> Result<MessagePair, &'static Reason> {
     let (Some(from), Some(to)) = (from, to) else { return Err(PEER_WITHOUT_TRACE) };
     let [sent, received] = sides;
@@ -225,7 +229,8 @@ fn matched(
     let sent = aligned(sent, from.clock_offset_ns);
     let received = aligned(received, to.clock_offset_ns);
     let receiver_begins = receiver_begins.saturating_sub(to.clock_offset_ns);
-    let sums = possible(&sent, &received, receiver_begins, error_ns)?;
+    let sender_ends = sender_ends.saturating_sub(from.clock_offset_ns);
+    let sums = possible(&sent, &received, receiver_begins, sender_ends, error_ns)?;
     Ok(MessagePair { clock_error_ns, ..sums })
 }
 
@@ -234,6 +239,7 @@ fn possible(
     sent: &[MessagePart],
     received: &[MessagePart],
     receiver_begins: i64,
+    sender_ends: i64,
     error_ns: i64,
 ) -> Result<MessagePair, &'static Reason> {
     let in_order = sums(sent, received, error_ns);
@@ -241,10 +247,12 @@ fn possible(
     // More messages must speak for leaving some out than are left out.
     let most = BEFORE_TRACE_MAX.min(sent.len().saturating_sub(1) / 2);
     let ended_before = sent.first().is_some_and(|first| first.end.saturating_add(error_ns) < receiver_begins);
+    // The sender was traced until then, and so was the last message: the first ones were received late, from a buffer.
+    let last_is_sent = received.last().is_some_and(|last| last.end.saturating_add(error_ns) < sender_ends);
     match (is_impossible, ended_before) {
         (true, false) => without_first_receives(sent, received, most, error_ns).ok_or(RECEIVED_BEFORE_SENT),
         // Of so few messages, none may be left out.
-        (false, true) if most > 0 => {
+        (false, true) if most > 0 && !last_is_sent => {
             let found = without_first_sends(sent, received, most, error_ns);
             found.map_or_else(|| in_order.and(Err(SENT_BEFORE_TRACE)), Ok)
         }
@@ -490,6 +498,21 @@ mod tests {
         check_row(&[0, 1, 2, 3, 4], &[1, 2, 3, 5, 6], 7, Err("sent-before-trace"));
         // The receiver's trace begins in time, so that late receives were in a buffer.
         check_row(&[0, 1, 2, 3, 4], &[0, 2, 3, 4, 5], 7, Ok((5, 0, 0)));
+    }
+
+    #[test]
+    fn no_send_is_left_out_if_the_last_was_traced() {
+        // Each message is received while the next one is sent.
+        let check = |sender_ends: u64, expect: (usize, usize)| {
+            let mut sends = in_turn(false, 0..5);
+            sends.push(("send", None, sender_ends - 10, sender_ends));
+            let found = found(vec![rank(0, &sends), rank(1, &in_turn(true, 1..6))]);
+            let rows = found.pairs.iter().map(|row| (row.messages, row.receives_before_trace));
+            assert_eq!(rows.collect::<Vec<_>>(), [expect], "{sender_ends}");
+        };
+        // The last receive ends at 512.
+        check(512, (4, 1));
+        check(513, (5, 0));
     }
 
     #[test]
