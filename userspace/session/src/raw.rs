@@ -438,6 +438,26 @@ mod tests {
     }
 
     #[test]
+    fn refusals_keep_their_form() {
+        let read_block = |json: &str| {
+            let length = (json.len() as u32).to_le_bytes();
+            read(&[MAGIC, b"W", &length, json.as_bytes()].concat())
+        };
+        let check = |word: &str, refusal: ProcessRefusal| {
+            let json = format!(r#"{{"processes":[{{"pid":7,"since_ns":5,"refusal":"{word}"}}]}}"#);
+            let processes = vec![RefusedProcess { pid: 7, since_ns: 5, refusal }];
+            assert_eq!(read_block(&json).unwrap(), [Input::Refused(Refusals { processes, left_out: 0 })]);
+        };
+        check("no-room", ProcessRefusal::NoRoom);
+        check("over-share", ProcessRefusal::OverShare);
+        check("gave-way", ProcessRefusal::GaveWay);
+        let deep = format!(r#"{{"newer":{}"#, "[".repeat(1 << 20));
+        for damaged in ["", r#"{"processes":[{"pid":7}]}"#, deep.as_str()] {
+            assert!(matches!(read_block(damaged), Err(RawError::Damaged { block: 0, .. })));
+        }
+    }
+
+    #[test]
     fn truncated_files_are_reported() {
         let bytes = written();
         assert!(matches!(read(&bytes[..5]), Err(RawError::NotRaw)));

@@ -76,7 +76,8 @@ impl RefusedProcesses {
 
     /// Counts refusals that are not remembered.
     pub(super) fn forgot(&mut self, count: u64) {
-        self.forgotten += count;
+        // A raw capture may say any number.
+        self.forgotten = self.forgotten.saturating_add(count);
     }
 
     /// Why a process was refused at a time; `None` if it was not.
@@ -211,6 +212,13 @@ mod tests {
         assert_eq!(processes.at(0, u64::MAX - 1), None);
         let forgotten = u64::from(3 * most) - processes.by_pid.len() as u64;
         assert_eq!(processes.gap(), (REFUSALS_FORGOTTEN, forgotten));
+    }
+
+    #[test]
+    fn forgotten_refusals_stop_at_the_largest_number() {
+        let mut processes = RefusedProcesses::default();
+        [u64::MAX, 1].into_iter().for_each(|count| processes.forgot(count));
+        assert_eq!(processes.gap(), (REFUSALS_FORGOTTEN, u64::MAX));
     }
 
     #[test]
