@@ -82,6 +82,9 @@ const REPORT_EVERY_NS: u64 = 1_000_000_000;
 /// Longest wait for room for the last counters.
 const LAST_REPORT: Duration = Duration::from_secs(1);
 
+/// How often interpreters that were not ready are checked again.
+const UNREADY_EVERY: Duration = Duration::from_millis(100);
+
 /// How often unnoticed processes are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 
@@ -415,6 +418,8 @@ struct ScanRounds {
     defects: u32,
     swept_ns: u64,
     reported_ns: u64,
+    /// When interpreters that were not ready were last looked for.
+    unready_ns: u64,
     sent: ScanCounters,
     /// Requests that never came, since there was no room for them.
     dropped: Arc<AtomicU64>,
@@ -448,6 +453,7 @@ impl Scans {
                 rounds.swept_ns = now_ns;
                 self.processes.sweep(now_ns);
             }
+            self.rescan_unready(&mut rounds, now_ns);
             while rounds.in_flight < READERS
                 && !rounds.unsent.is_full()
                 && let Some((pid, user)) = rounds.waiting.begin(monotonic_ns())
@@ -483,8 +489,6 @@ impl Scans {
         readers: &ScanReaders,
         rounds: &mut ScanRounds,
     ) -> bool {
-        /// How often interpreters that were not ready are checked again.
-        const UNREADY_EVERY: Duration = Duration::from_millis(100);
         let messages = self.messages.clone();
         let mut select = Select::new();
         let request = (!rounds.closed).then(|| select.recv(requests));
@@ -512,13 +516,21 @@ impl Scans {
                     return false;
                 }
             }
-            Err(_) => {
-                for pid in self.processes.unready(monotonic_ns()) {
-                    add(&mut self.processes, &mut rounds.waiting, pid, Urgency::Rescan);
-                }
-            }
+            Err(_) => {}
         }
         !(rounds.closed && rounds.waiting.is_empty() && rounds.unsent.is_empty())
+    }
+
+    /// Requests scans of processes whose interpreter was not ready. By the clock: on a machine that starts programs all
+    /// the time, there is no round without a request.
+    fn rescan_unready(&mut self, rounds: &mut ScanRounds, now_ns: u64) {
+        if Duration::from_nanos(now_ns.saturating_sub(rounds.unready_ns)) < UNREADY_EVERY {
+            return;
+        }
+        rounds.unready_ns = now_ns;
+        for pid in self.processes.unready(now_ns) {
+            add(&mut self.processes, &mut rounds.waiting, pid, Urgency::Rescan);
+        }
     }
 
     /// A process was read.
@@ -617,58 +629,4 @@ fn add(processes: &mut Processes, waiting: &mut WaitingScans, pid: u32, urgency:
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::super::executables::Executables;
-    use super::super::tables::Tables;
-    use super::*;
-
-    #[test]
-    fn the_last_scan_is_counted() {
-        let mut child = Command::new("true").spawn().unwrap();
-        let stat = format!("/proc/{}/stat", child.id());
-        // It has ended, so that its scan has no result.
-        while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
-            std::thread::yield_now();
-        }
-        let processes = Processes::new(Tables::default(), Executables::new(None), false);
-        let (messages, received) = bounded(8);
-        let (memory, stop) = (Arc::default(), Arc::default());
-        let scans = Scans { processes, messages, scan_queue: None, memory, stop };
-        let requests = spawn_scan(scans, &Supervisor::default()).unwrap();
-        assert!(requests.request(ScanRequest::Mapped(child.id())));
-        drop(requests);
-        let counted = received.iter().filter_map(|message| match message {
-            Message::Scans(counters) => Some(counters.scans),
-            _ => None,
-        });
-        assert_eq!(counted.last(), Some(1));
-        child.wait().unwrap();
-    }
-
-    #[test]
-    fn scans_of_records_seen_in_the_ring_are_requested_once() {
-        let mut ahead = 5;
-        assert_eq!(not_seen(&mut ahead, b""), b"");
-        assert_eq!(not_seen(&mut ahead, b"old"), b"");
-        assert_eq!(not_seen(&mut ahead, b"olnew"), b"new");
-        assert_eq!((not_seen(&mut ahead, b"new"), ahead), (&b"new"[..], 0));
-    }
-
-    #[test]
-    fn requests_without_room_are_counted() {
-        let (sender, _waiting) = bounded(1);
-        let requests = ScanRequests { sender, dropped: Arc::default() };
-        let taken = [7, 8, 9].map(|pid| requests.request(ScanRequest::Unknown(pid)));
-        assert_eq!(taken, [true, false, false]);
-        let processes = Processes::new(Tables::default(), Executables::new(None), false);
-        let (messages, received) = bounded(1);
-        let (memory, stop) = (Arc::default(), Arc::default());
-        let mut scans = Scans { processes, messages, scan_queue: None, memory, stop };
-        let mut rounds = ScanRounds { dropped: requests.dropped, ..ScanRounds::default() };
-        scans.report(&mut rounds, Duration::ZERO);
-        let sent = received.try_recv();
-        assert!(matches!(sent, Ok(Message::Scans(counters)) if counters.put_off == 2), "{sent:?}");
-    }
-}
+mod tests;
