@@ -136,8 +136,8 @@ impl Ring {
     pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 }
 
-/// Reads windows until there is none, or the batch is large enough. What was read before an error has left the ring, so
-/// it is kept; the next drain meets the error again if it lasts.
+/// Reads windows until there is none, or the batch is large enough. What was read before an error is not read again, so
+/// it is kept; the next call meets the error again if it lasts.
 fn read_all(mut window: impl FnMut(&mut Vec<u8>) -> io::Result<bool>) -> io::Result<Vec<u8>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH_BYTES_MAX {
@@ -369,6 +369,29 @@ mod tests {
             kernel.write(b"fourth", 0);
             assert_eq!(ring.look_ahead().unwrap(), b"fourth", "from {begin}");
         }
+    }
+
+    #[test]
+    fn records_looked_at_may_leave_one_by_one() {
+        let (mut kernel, mut ring) = Kernel::new(SIZE - 24);
+        kernel.write(b"first", 0);
+        // A window long, so that each window has one record.
+        let length = WINDOW_BYTES_MAX - HEADER_BYTES;
+        kernel.write(b"", length as u32 | DISCARDED);
+        kernel.written += length;
+        let before = kernel.written;
+        kernel.write(b"second", BUSY);
+        assert_eq!(ring.look_ahead().unwrap(), b"first");
+        kernel.written = before;
+        kernel.write(b"second", 0);
+        assert_eq!(ring.look_ahead().unwrap(), b"second");
+        let mut batch = Vec::new();
+        assert!(ring.drain_window(&mut batch).unwrap());
+        assert_eq!(batch, b"first");
+        assert!(ring.look_ahead().unwrap().is_empty());
+        kernel.write(b"third", 0);
+        assert_eq!(ring.look_ahead().unwrap(), b"third");
+        assert_eq!(ring.drain().unwrap(), b"secondthird");
     }
 
     #[test]
