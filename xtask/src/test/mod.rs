@@ -119,7 +119,7 @@ const SOAK: &str = "soak";
 /// Groups whose programs depend only on what they start, so that any row may run them concurrently: long-running ones
 /// first, the smallest last. Not `gpu`: its programs share the files of the simulated device, and a probe in a file
 /// affects every process that maps it.
-const INDEPENDENT: [&str; 7] = ["torch", "python", "jax", "live", "exports", "unwind-oracle", "unit"];
+const INDEPENDENT: [&str; 7] = ["python", "torch", "jax", "live", "exports", "unwind-oracle", "unit"];
 
 /// Groups without test programs of the workspace.
 const WITHOUT_PROGRAMS: [&str; 7] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz", SOAK];
