@@ -17,7 +17,7 @@ use std::fmt;
 
 use deepctx_common::reasons;
 use deepctx_profile::intern::Id;
-use deepctx_profile::trace::{DeviceOp, Job, KernelClass, RankTrace, TraceTime};
+use deepctx_profile::trace::{DeviceOp, Job, KernelClass, RankTrace, Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::ser::SerializeStruct as _;
@@ -276,10 +276,14 @@ fn by_ordinal(parts: &mut BTreeMap<u32, Vec<RankPart>>) {
     }
 }
 
+/// A time of a trace, in Unix time if the trace has it.
+pub(super) fn unix_ns(trace: &Trace, at: TraceTime) -> i64 {
+    let epoch_ns = trace.clock.epoch_ns.unwrap_or(0);
+    i64::try_from(epoch_ns.saturating_add(at.as_nanos())).unwrap_or(i64::MAX)
+}
+
 fn part(window: &Window<'_>, op: &DeviceOp, ordinal: Option<u64>) -> RankPart {
-    let epoch = window.of.trace.clock.epoch_ns.unwrap_or(0);
-    let at = |ns: u64| i64::try_from(epoch.saturating_add(ns)).unwrap_or(i64::MAX);
-    let (begin, end) = (at(op.begin.as_nanos()), at(op.end().as_nanos()));
+    let [begin, end] = [op.begin, op.end()].map(|at| unix_ns(&window.of.trace, at));
     RankPart { name: op.name, begin, end, own: op.begin, ordinal }
 }
 

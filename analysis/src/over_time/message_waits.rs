@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
 use deepctx_profile::frame::clean;
-use deepctx_profile::trace::{RankTrace, Trace, TraceTime};
+use deepctx_profile::trace::RankTrace;
 use serde::Serialize;
 
-use super::collectives::Lateness;
+use super::collectives::{Lateness, unix_ns};
 use super::pipeline::is_message;
 use super::reason::fields;
 use super::window::Window;
@@ -197,12 +197,6 @@ fn collect(window: &Window<'_>, pairs: &mut Pairs) -> usize {
     without_peer
 }
 
-/// A time of a trace, in Unix time if the trace has it.
-fn unix_ns(trace: &Trace, at: TraceTime) -> i64 {
-    let epoch_ns = trace.clock.epoch_ns.unwrap_or(0);
-    i64::try_from(epoch_ns.saturating_add(at.as_nanos())).unwrap_or(i64::MAX)
-}
-
 /// The sums of messages in order, with the clocks of the sender, whose trace ends at a time, and of the receiver, whose
 /// trace begins at a time.
 fn matched(
@@ -321,7 +315,7 @@ fn sums(
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, RankInfo, text};
+    use deepctx_profile::trace::{CollectiveNote, CollectiveNotes, Job, RankInfo, Trace, text};
 
     use super::super::{OverTime, Steps};
     use super::*;
