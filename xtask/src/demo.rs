@@ -24,6 +24,9 @@ const HOTTEST: usize = 10;
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if !sh::target_dir().join(bench::Profile::Release.name()).join("deepctx-bpf").exists() {
+        eprintln!("the first demo installs what is missing and builds the program: some ten minutes on two CPUs");
+    }
     let program = bench::product(bench::Profile::Release)?;
     let device = Device::of_this_machine();
     let where_it_runs = match device {
@@ -83,6 +86,7 @@ fn print(program: &Path, workload: &RunningProgram, seconds: u32) -> Result<()> 
         report.arg("report").arg(&profile).args(["--metric", metric, "--limit", &HOTTEST.to_string()]);
         sh::run(report.stdin(Stdio::null()))?;
     }
+    sh::step_is_over();
     println!("\nEvery context: demo.folded. As a picture, for the browser: demo.svg");
     Ok(())
 }

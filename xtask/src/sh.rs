@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 /// Root of the checkout.
@@ -209,7 +209,24 @@ pub(crate) fn path_with(folders: &[&Path]) -> Result<OsString> {
 
 /// Prints a step and its reason.
 pub(crate) fn step(what: &str, because: &str) {
+    step_is_over();
     eprintln!("==> {what}\n    because {because}");
+    if let Ok(mut begun) = STEP.lock() {
+        *begun = Some(Instant::now());
+    }
+}
+
+/// When the current step began.
+static STEP: Mutex<Option<Instant>> = Mutex::new(None);
+/// A step that took less says no time.
+const WORTH_SAYING: Duration = Duration::from_secs(1);
+
+/// Prints how long the current step took, if it was long. The next step does so, too.
+pub(crate) fn step_is_over() {
+    let begun = STEP.lock().ok().and_then(|mut begun| begun.take());
+    if let Some(took) = begun.map(|begun| begun.elapsed()).filter(|took| *took >= WORTH_SAYING) {
+        eprintln!("    done in {:.0} s", took.as_secs_f64());
+    }
 }
 
 /// Removes a folder with its contents, if it exists.

@@ -88,14 +88,22 @@ struct FrameFacts {
     imports: bool,
     /// What it calls runs for a call of the program: it does not spin for nobody.
     names_a_caller: bool,
+    /// It is Python code that may evaluate, by its name alone.
+    may_evaluate: bool,
+    /// It is work of a model: of a layer, an operator, or a device.
+    is_of_model: bool,
 }
 
 impl FrameFacts {
     fn of(profile: &Profile, frame: Frame) -> Self {
+        let phase = of(profile, frame);
         FrameFacts {
-            phase: of(profile, frame),
+            phase,
             imports: imports(profile, frame),
             names_a_caller: frame.kind().names_a_caller(),
+            may_evaluate: phase == Phase::Evaluation && matches!(frame, Frame::Python { .. }),
+            is_of_model: phase == Phase::Forward
+                || matches!(frame, Frame::Operator { .. } | Frame::GpuApi { .. } | Frame::GpuKernel { .. }),
         }
     }
 }
@@ -103,8 +111,7 @@ impl FrameFacts {
 /// The phase of every node, by its number. [`Phase::Evaluation`] and [`Phase::Spinning`], which any program may have,
 /// are not used in a profile without another one.
 pub fn phases(profile: &Profile) -> Vec<Phase> {
-    // Frames are far fewer than nodes.
-    let mut of_frame: Vec<Option<FrameFacts>> = vec![None; profile.frames.len()];
+    let of_frame = facts(profile);
     let mut phases = vec![Phase::Other; profile.tree.len()];
     let mut is_called = vec![false; profile.tree.len()];
     // A node's number is above its parent's.
@@ -112,10 +119,7 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
         let Ok(id) = u32::try_from(number) else { break };
         let node = profile.tree.node(NodeId::from_number(id));
         let frame = profile.frames.get(node.frame);
-        let own = match of_frame.get_mut(node.frame.index()) {
-            Some(known) => *known.get_or_insert_with(|| FrameFacts::of(profile, frame)),
-            None => FrameFacts::default(),
-        };
+        let own = of_frame.get(node.frame.index()).copied().flatten().unwrap_or_default();
         let parent = node.parent.index();
         // A first call imports code that it does not run; a compiler that is imported to compile runs.
         let above = match phases[parent] {
@@ -143,6 +147,47 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
         phases.fill(Phase::Other);
     }
     phases
+}
+
+/// The facts of every frame of the tree, by its number. Web servers validate too: a Python function evaluates if work
+/// of a model is below it somewhere.
+fn facts(profile: &Profile) -> Vec<Option<FrameFacts>> {
+    let nodes = 1..u32::try_from(profile.tree.len()).unwrap_or(u32::MAX);
+    let node = |number: u32| profile.tree.node(NodeId::from_number(number));
+    // Frames are far fewer than nodes.
+    let mut facts: Vec<Option<FrameFacts>> = vec![None; profile.frames.len()];
+    for number in nodes.clone() {
+        let id = node(number).frame;
+        if let Some(known @ None) = facts.get_mut(id.index()) {
+            *known = Some(FrameFacts::of(profile, profile.frames.get(id)));
+        }
+    }
+    // The innermost node at or above each that may evaluate; 0 for none.
+    let mut evaluating = vec![0_usize; profile.tree.len()];
+    let mut evaluates = vec![false; profile.tree.len()];
+    for number in nodes.clone() {
+        let (at, number) = (node(number), number as usize);
+        let own = facts.get(at.frame.index()).copied().flatten().unwrap_or_default();
+        let above = evaluating[at.parent.index()];
+        evaluating[number] = if own.may_evaluate { number } else { above };
+        evaluates[above] |= own.is_of_model && above != 0;
+    }
+    let mut shown = vec![false; profile.frames.len()];
+    // From the leaves up: what is below the inner one is below the outer one, too.
+    for number in nodes.rev() {
+        let at = node(number);
+        if evaluates[number as usize] {
+            shown[at.frame.index()] = true;
+            let above = evaluating[at.parent.index()];
+            evaluates[above] |= above != 0;
+        }
+    }
+    for (facts, is_shown) in facts.iter_mut().zip(shown) {
+        if let Some(facts) = facts.as_mut().filter(|facts| facts.may_evaluate && !is_shown) {
+            facts.phase = Phase::Other;
+        }
+    }
+    facts
 }
 
 /// Whether a module is imported below a frame.
@@ -338,6 +383,23 @@ mod tests {
         ] {
             check(stack, expect);
         }
+    }
+
+    #[test]
+    fn a_server_of_a_model_that_validates_does_not_evaluate() {
+        let served = profile(&format!("y /v/h11/_util.py:validate / n f 1\n{MODULE} / o aten::addmm 1"));
+        let found: Vec<Phase> =
+            served.tree.cells(Metric::CpuTime).map(|(leaf, _)| phases(&served)[leaf.index()]).collect();
+        assert_eq!(found, [Phase::Other, Phase::Forward]);
+    }
+
+    #[test]
+    fn what_evaluates_once_does_so_everywhere() {
+        let evaluate = "y /a/t.py:evaluate / y /a/t.py:evaluation_loop";
+        let trained = profile(&format!("{evaluate} / y /a/t.py:load 1\n{evaluate} / {MODULE} 1"));
+        let found: Vec<Phase> =
+            trained.tree.cells(Metric::CpuTime).map(|(leaf, _)| phases(&trained)[leaf.index()]).collect();
+        assert_eq!(found, [Phase::Evaluation, Phase::Evaluation]);
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub(crate) enum Profile {
 
 impl Profile {
     /// Cargo's name of the profile, and its output folder.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
             Self::Dist => "dist",
