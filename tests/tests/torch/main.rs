@@ -8,6 +8,7 @@
 mod cases;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
+mod collectives;
 mod compiled;
 mod defects;
 #[path = "../documented/mod.rs"]

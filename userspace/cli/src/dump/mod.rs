@@ -167,6 +167,9 @@ fn write_stack(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
     if let Some(wait) = wait(group) {
         write!(out, ", {wait}")?;
     }
+    if let Some(collective) = collective(group) {
+        write!(out, ", in {collective} with other ranks")?;
+    }
     writeln!(out)?;
     if let Some(reason) = first.no_stack {
         writeln!(out, "    no stack: {}", reason.sentence)?;
@@ -207,6 +210,12 @@ fn wait(group: &[&DumpedThread]) -> Option<String> {
     let first = group.first()?.wait.as_ref()?;
     let others = group.iter().filter(|thread| thread.wait.as_ref() != Some(first)).count();
     Some(if others == 0 { first.to_string() } else { format!("such as: {first}") })
+}
+
+/// The collective that all of them are in.
+fn collective<'d>(group: &[&'d DumpedThread]) -> Option<&'d str> {
+    let first = group.first()?.collective.as_deref()?;
+    group.iter().all(|thread| thread.collective.as_deref() == Some(first)).then_some(first)
 }
 
 fn write_frame(frame: &DumpedFrame, name: &str, out: &mut dyn Write) -> io::Result<()> {
@@ -250,6 +259,7 @@ mod tests {
             off_cpu_ns: Some(1_500_000_000 * u64::from(tid)),
             system_call: Some("futex".to_owned()),
             wait: Some(Wait::Futex { address: 0x1000, used_for: FutexUse::Barrier }),
+            collective: None,
             no_stack: None,
             frames: frames.to_vec(),
         }
@@ -320,6 +330,21 @@ mod tests {
         let said = String::from_utf8(said).unwrap();
         assert!(said.contains("\n    native   c10::impl::wrap_kernel::call (libtorch.so)\n"), "{said}");
         assert!(String::from_utf8(stored).unwrap().contains(whole));
+    }
+
+    #[test]
+    fn threads_in_a_collective_say_so() {
+        let mut late = thread(2, &[]);
+        late.collective = Some("all_reduce".to_owned());
+        late.off_cpu_ns = None;
+        let waits = "sleeping, waits for a barrier (futex 0x1000), in all_reduce with other ranks";
+        check(
+            &dump(vec![late]),
+            false,
+            &format!(
+                "train (pid 1), 1 thread\n\nthread 2 worker-2: {waits}\n\n1 thread read within 2.5 ms, none stopped\n"
+            ),
+        );
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub(super) fn text(dump: &Dump, job: &DumpedJob, each: bool, out: &mut dyn Write
             writeln!(out, "process {}{} not read: {}\n", process.pid, of_rank(process), reason.sentence)?;
         }
     }
+    for process in dump.processes.iter().filter(|process| process.threads_ended > 0) {
+        let ended = counted(process.threads_ended, "thread");
+        writeln!(out, "{ended} of process {}{} ended meanwhile\n", process.pid, of_rank(process))?;
+    }
     let others = dump.processes.iter().flat_map(|process| {
         let threads = process.threads.iter().map(move |thread| (process, thread));
         threads.filter(|(process, thread)| !(process.is_main_of_rank && thread.tid == process.pid))
@@ -201,6 +205,18 @@ mod tests {
             &dump,
             "1 rank of 8 (torchrun) on this host, no main thread was read\n\n\
              process 10 of rank 1 ended before its threads were read\n\n",
+        );
+    }
+
+    #[test]
+    fn threads_of_ranks_that_ended_are_counted() {
+        let mut dump = dump(&[(1, 10, 7)]);
+        dump.processes[0].threads_ended = 3;
+        dump.processes[0].threads.clear();
+        check(
+            &dump,
+            "1 rank of 8 (torchrun) on this host, no main thread was read\n\n\
+             3 threads of process 10 of rank 1 ended meanwhile\n\n",
         );
     }
 

@@ -3,6 +3,7 @@
 //! Owns: the value of a dump, built from what the capture read and the resolver named. Because: text, JSON and tests
 //! must show the same thing. Does not: read stacks (`deepctx_capture::dump`) or print.
 
+mod collective;
 mod descriptor;
 mod frame;
 mod system_call;
@@ -98,6 +99,10 @@ pub struct DumpedThread {
     pub system_call: Option<String>,
     /// What it waits for; `None` when it does not wait.
     pub wait: Option<Wait>,
+    /// The collective, or the exchange with another rank, that it is in (`all_reduce`); `None` if it is in none that is
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collective: Option<String>,
     /// Why there are no frames; `None` if there are. Gaps within a stack are frames with their own reason.
     pub no_stack: Option<NoStack>,
     /// Leaf first.
@@ -251,8 +256,14 @@ fn dumped(
     let waits_for = resolved.as_ref().map_or("blocked", |stack| stack.waits_for);
     let ids = resolved.iter().flat_map(|stack| stack.frames.iter().rev());
     let mut frames: Vec<DumpedFrame> = ids.map(|frame| DumpedFrame::of(*frame, profile)).collect();
-    let asleep = matches!(state, State::Sleeping | State::Uninterruptible);
-    let wait = asleep.then(|| wait::of(thread, call.flatten(), waits_for, &frames));
+    let wait = match state {
+        State::Sleeping | State::Uninterruptible => {
+            Some(wait::of(thread, call.flatten(), waits_for, &frames))
+        }
+        State::Running | State::WaitsForCpu => wait::on_cpu(&frames),
+        State::Stopped | State::Traced | State::Other => None,
+    };
+    let collective = collective::of(&frames);
     frames.retain(|frame| frame.source.is_none_or(|source| asked.contains(&source)));
     DumpedThread {
         tid: thread.tid,
@@ -261,6 +272,7 @@ fn dumped(
         off_cpu_ns: read.off_cpu_ns.filter(|_| state != State::Running),
         system_call: call.map(|name| name.map_or_else(|| thread.system_call.to_string(), str::to_owned)),
         wait,
+        collective,
         no_stack: matches!(read.stack, Stack::Moving)
             .then_some(NoStack { key: MOVING.key, sentence: MOVING.sentence }),
         frames,

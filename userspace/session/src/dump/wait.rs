@@ -20,6 +20,8 @@ pub enum Wait {
     Device {
         /// The function of the driver or runtime that waits.
         function: String,
+        /// It waits on its CPU: the default of CUDA is to poll. Or it copies, if the function does so itself.
+        polls: bool,
     },
     /// Another thread, through a word in memory.
     Futex {
@@ -99,7 +101,8 @@ impl Wait {
     /// The kind of wait, without addresses and numbers, so that equal waits can be grouped.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Device { .. } => "a device",
+            Self::Device { polls: false, .. } => "a device",
+            Self::Device { polls: true, .. } => "a device, polled for",
             Self::Futex { used_for, .. } => used_for.words(),
             Self::Descriptor { call, .. } | Self::Descriptors { call } => call,
             Self::Sleep => "sleep",
@@ -144,19 +147,27 @@ fn bare(name: &str) -> &str {
 /// Native frames nearest to the leaf that may show the use of a futex: the outer ones only led there.
 const USE_FRAMES_MAX: usize = 12;
 
-/// Functions that wait for an accelerator.
+/// Functions that wait for an accelerator, by the beginnings of their names. Those that contain `Async` do not.
 const DEVICE_WAITS: &[&str] = &[
     "cuStreamSynchronize",
     "cuEventSynchronize",
     "cuCtxSynchronize",
+    "cuMemcpy",
     "cudaStreamSynchronize",
     "cudaEventSynchronize",
     "cudaDeviceSynchronize",
+    "cudaMemcpy",
     "hipStreamSynchronize",
     "hipEventSynchronize",
     "hipDeviceSynchronize",
+    "hipMemcpy",
     "hsa_signal_wait",
 ];
+
+/// What a thread on a CPU, or about to have one, waits for: a device. Other waits give their CPU away.
+pub(super) fn on_cpu(frames: &[DumpedFrame]) -> Option<Wait> {
+    device_wait(frames).map(|function| Wait::Device { function, polls: true })
+}
 
 /// What a sleeping thread waits for. `call`: the name of its system call, if known; `by_kernel`: the reason shown by
 /// the kernel frames.
@@ -167,7 +178,7 @@ pub(super) fn of(
     frames: &[DumpedFrame],
 ) -> Wait {
     if let Some(function) = device_wait(frames) {
-        return Wait::Device { function };
+        return Wait::Device { function, polls: false };
     }
     let [first, ..] = thread.arguments;
     match call {
@@ -188,7 +199,9 @@ fn native(frames: &[DumpedFrame]) -> impl Iterator<Item = &str> + Clone {
 }
 
 fn device_wait(frames: &[DumpedFrame]) -> Option<String> {
-    let waits = |name: &&str| DEVICE_WAITS.iter().any(|begin| name.starts_with(begin));
+    let waits = |name: &&str| {
+        DEVICE_WAITS.iter().any(|begin| name.starts_with(begin)) && !name.contains("Async")
+    };
     native(frames).find(waits).map(str::to_owned)
 }
 
@@ -203,7 +216,10 @@ fn futex_use(frames: &[DumpedFrame]) -> FutexUse {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Device { function } => write!(f, "waits for a device in {function}"),
+            Self::Device { function, polls: false } => write!(f, "waits for a device in {function}"),
+            Self::Device { function, polls: true } => {
+                write!(f, "busy in {function}, which waits for a device")
+            }
             Self::Futex { address, used_for: FutexUse::Unknown } => write!(f, "waits for futex {address:#x}"),
             Self::Futex { address, used_for } => {
                 write!(f, "waits for {} (futex {address:#x})", used_for.words())
@@ -268,5 +284,15 @@ mod tests {
         let check = |text, expect: Option<&str>| assert_eq!(device_wait(&frames(text)).as_deref(), expect);
         check("k:poll ppoll libcuda cuStreamSynchronize cudaStreamSynchronize", Some("cuStreamSynchronize"));
         check("py:cuStreamSynchronize main", None);
+        check("libcuda cuMemcpyDtoH_v2 cudaMemcpy at::native::copy_", Some("cuMemcpyDtoH_v2"));
+        check("libcuda cuMemcpyDtoHAsync_v2 cudaMemcpyAsync main", None);
+    }
+
+    #[test]
+    fn a_thread_on_its_cpu_may_poll_for_a_device() {
+        let waits = on_cpu(&frames("clock_gettime libcuda cuStreamSynchronize py:step"));
+        let words = "busy in cuStreamSynchronize, which waits for a device";
+        assert_eq!(waits.map(|wait| wait.to_string()).as_deref(), Some(words));
+        assert_eq!(on_cpu(&frames("pthread_mutex_lock py:step")), None);
     }
 }
