@@ -1,4 +1,4 @@
-//! Auto probes: `--probe auto`, the features for what the targets run.
+//! Auto probes: `--probe auto`, the features for what the targets run; the default of `live`.
 //!
 //! Owns: what `auto` stands for, its budget, and the note that says so. Because: whoever does not know the features by
 //! name gets operators and layers, at a cost with a limit. Does not: know which libraries a feature is for
@@ -14,6 +14,17 @@ use super::capture_args::{CaptureArgs, ProbeChoice, value_name};
 
 /// Default of `--probe-budget` with `auto`, which enables more than one feature that nobody asked for by name.
 const BUDGET: &str = "3%";
+/// The same where nobody asked for probes at all.
+const BUDGET_UNASKED: &str = "1%";
+
+/// What a capture without `--probe` records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unasked {
+    /// No features.
+    Nothing,
+    /// What `auto` chooses.
+    Auto,
+}
 
 /// What `--probe` stands for in a capture.
 #[derive(Debug, PartialEq)]
@@ -45,9 +56,11 @@ pub(crate) fn of_capture(
     targets: &[Targets],
     follow_children: bool,
     starts_command: bool,
+    unasked: Unasked,
 ) -> SelectedProbes {
     let mut features = named(&capture.probe);
-    if !capture.probe.contains(&ProbeChoice::Auto) {
+    let is_unasked = capture.probe.is_empty() && unasked == Unasked::Auto;
+    if !is_unasked && !capture.probe.contains(&ProbeChoice::Auto) {
         return SelectedProbes { features, budget: capture.probe_budget, note: None, auto: Vec::new() };
     }
     let candidates = if starts_command {
@@ -57,8 +70,12 @@ pub(crate) fn of_capture(
         let (features, unread) = applicable::of_processes(&pids);
         Candidates { features, starts_command, processes: pids.len(), unread }
     };
+    let default_budget = || default_budget(if is_unasked { BUDGET_UNASKED } else { BUDGET });
     let budget = capture.probe_budget.map_or_else(default_budget, Ok);
     let chosen = chosen(&candidates.features, &capture.context, budget.is_ok());
+    if is_unasked && chosen.is_empty() {
+        return SelectedProbes { features, budget: capture.probe_budget, note: None, auto: Vec::new() };
+    }
     let note = note(&candidates, &chosen, &capture.context, &budget);
     add(&mut features, &chosen);
     let budget = kept(capture.probe_budget, &chosen, budget);
@@ -79,7 +96,7 @@ pub(crate) fn of_files(choices: &[ProbeChoice], files: &[PathBuf], pids: &[u32])
 fn named(choices: &[ProbeChoice]) -> Vec<ProbeFeature> {
     let feature = |choice: &ProbeChoice| match choice {
         ProbeChoice::Feature(feature) => Some(*feature),
-        ProbeChoice::Auto => None,
+        ProbeChoice::Auto | ProbeChoice::None => None,
     };
     choices.iter().filter_map(feature).collect()
 }
@@ -93,9 +110,9 @@ fn add(features: &mut Vec<ProbeFeature>, chosen: &[Applicable]) {
 }
 
 /// The budget of `auto`, or why none can be kept.
-fn default_budget() -> Result<Budget, String> {
+fn default_budget(budget: &str) -> Result<Budget, String> {
     count_runs().map_err(|error| error.to_string())?;
-    BUDGET.parse()
+    budget.parse()
 }
 
 /// The budget of a capture. If `auto` adds nothing, the named features have the one that they have without it.
@@ -221,9 +238,32 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_that_asks_for_nothing_may_get_auto() {
+        let check = |options: &str, unasked: Unasked, features: usize, budget: Option<&str>| {
+            let selected = of_capture(&record(options), &[], true, true, unasked);
+            assert_eq!(selected.features.len(), features, "{options}");
+            assert_eq!(selected.auto.len(), features, "{options}");
+            assert_eq!(selected.note.is_some(), features > 0, "{options}");
+            assert_eq!(selected.budget, budget.and_then(|it| it.parse().ok()), "{options}");
+        };
+        check("", Unasked::Nothing, 0, None);
+        check("--probe none", Unasked::Auto, 0, None);
+        check("--probe none --probe-budget 5%", Unasked::Auto, 0, Some("5%"));
+        check("--probe-budget 5%", Unasked::Auto, 4, Some("5%"));
+        check("--probe-budget 5% --context kernel", Unasked::Auto, 0, Some("5%"));
+    }
+
+    #[test]
+    fn targets_without_such_libraries_get_no_note_unasked() {
+        let targets = [Targets::Pids(vec![std::process::id()])];
+        let selected = of_capture(&record(""), &targets, false, false, Unasked::Auto);
+        assert_eq!(selected, SelectedProbes { features: vec![], budget: None, note: None, auto: vec![] });
+    }
+
+    #[test]
     fn without_auto_the_options_count_as_typed() {
         let capture = record("--probe ranges,memory --probe-budget 5%");
-        let selected = of_capture(&capture, &[Targets::Pids(vec![u32::MAX])], true, false);
+        let selected = of_capture(&capture, &[Targets::Pids(vec![u32::MAX])], true, false, Unasked::Nothing);
         let features = vec![ProbeFeature::Ranges, ProbeFeature::Memory];
         let budget = "5%".parse().ok();
         assert_eq!(selected, SelectedProbes { features, budget, note: None, auto: Vec::new() });
@@ -234,7 +274,7 @@ mod tests {
         use ProbeFeature::{Memory, Modules, Openmp, Operators, Ranges};
 
         let capture = record("--probe auto,memory,ranges --probe-budget 5%");
-        let selected = of_capture(&capture, &[], true, true);
+        let selected = of_capture(&capture, &[], true, true, Unasked::Nothing);
         assert_eq!(selected.features, [Memory, Ranges, Operators, Modules, Openmp]);
         assert_eq!(selected.budget, "5%".parse().ok());
         let expect = "--probe auto: operators, modules, ranges, openmp, each once its library is loaded, \
@@ -248,7 +288,7 @@ mod tests {
         // This process has none of the libraries, and the other one does not exist.
         for pid in [std::process::id(), u32::MAX - 1] {
             let capture = record("--probe auto,memory --probe-budget 5%");
-            let selected = of_capture(&capture, &[Targets::Pids(vec![pid])], false, false);
+            let selected = of_capture(&capture, &[Targets::Pids(vec![pid])], false, false, Unasked::Nothing);
             assert_eq!(selected.features, [ProbeFeature::Memory]);
             assert_eq!(selected.auto, ["nothing"]);
             assert!(selected.note.unwrap().starts_with("--probe auto: nothing, since no target"), "{pid}");

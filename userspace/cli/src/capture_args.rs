@@ -59,7 +59,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
           default_values = DEFAULT_CONTEXT)]
     pub context: Vec<FrameSource>,
-    /// What else to record, in addition to the frames of `--context`. Most features attach probes to libraries.
+    /// What else to record, in addition to the frames of `--context`. Most features attach probes to libraries. `live`
+    /// records what `auto` chooses, with a budget of 1%, unless this is given.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
     pub probe: Vec<ProbeChoice>,
     /// Read source lines and inlined calls of native code from debug information, except from files with more of it
@@ -103,7 +104,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
     /// Limit for the CPU time of probes, in percent of the program's own (default: no limit, or 3% with `--probe
-    /// auto`): the total of `--probe`, `--shapes` and `--probe-file`. Above the limit, probes are duty-cycled: they are
+    /// auto`, or 1% if `live` chose the probes): the total of `--probe`, `--shapes` and `--probe-file`. Above the limit, probes are duty-cycled: they are
     /// attached for part of the time, and the results cover only that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
@@ -129,10 +130,12 @@ pub(crate) enum ProbeChoice {
     Feature(ProbeFeature),
     /// The features for what the targets run.
     Auto,
+    /// No features.
+    None,
 }
 
 impl ProbeChoice {
-    const VALUES: [Self; 8] = [
+    const VALUES: [Self; 9] = [
         Self::Feature(ProbeFeature::Operators),
         Self::Feature(ProbeFeature::Modules),
         Self::Feature(ProbeFeature::Backward),
@@ -141,6 +144,7 @@ impl ProbeChoice {
         Self::Feature(ProbeFeature::Openmp),
         Self::Feature(ProbeFeature::Async),
         Self::Auto,
+        Self::None,
     ];
 }
 
@@ -162,6 +166,7 @@ impl ValueEnum for ProbeChoice {
                 "Those of `operators`, `modules`, `ranges` and `openmp` whose libraries the targets have loaded when \
                  the capture starts, or that a command will load. `--probe-budget` is 3% unless it is given",
             )),
+            Self::None => Some(PossibleValue::new("none").help("Nothing. It cannot stand beside others")),
         }
     }
 }
@@ -266,10 +271,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_feature_is_a_value_beside_auto() {
+    fn each_feature_is_a_value_beside_auto_and_none() {
         let values: Vec<String> = ProbeChoice::VALUES.map(value_name).to_vec();
         let features = ProbeFeature::value_variants().iter().map(|feature| value_name(*feature));
-        let expect: Vec<String> = features.chain(["auto".to_owned()]).collect();
+        let expect: Vec<String> = features.chain(["auto", "none"].map(str::to_owned)).collect();
         assert_eq!(values, expect);
     }
 

@@ -12,8 +12,8 @@ use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
 
-use super::auto_probes;
-use super::capture_args::{CaptureArgs, TargetArgs};
+use super::auto_probes::{self, Unasked};
+use super::capture_args::{CaptureArgs, ProbeChoice, TargetArgs};
 use super::debuginfod;
 use super::failure::Failure;
 use super::options::{LiveArgs, RecordArgs};
@@ -39,7 +39,7 @@ pub(crate) struct Target {
 /// # Errors
 /// A named target does not exist.
 pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
-    let mut target = resolve(&arguments.target, &arguments.capture, None)?;
+    let mut target = resolve(&arguments.target, &arguments.capture, None, Unasked::Auto)?;
     arguments.flight.check(&arguments.capture)?;
     target.config.duration = arguments.duration;
     (target.config.keep, target.config.on_hang) = (arguments.flight.keep, arguments.flight.on_hang);
@@ -54,7 +54,7 @@ pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
 pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = (!words.is_empty()).then(|| words.join(" "));
-    let resolved = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
+    let resolved = resolve(&arguments.target, &arguments.capture, command.as_deref(), Unasked::Nothing)?;
     if matches!(arguments.trace, Some(TraceWindow::Steps { .. }))
         && !arguments.capture.names(ProbeFeature::Ranges)
     {
@@ -106,10 +106,18 @@ pub(crate) fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets>
     targets
 }
 
-fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
+fn resolve(
+    target: &TargetArgs,
+    capture: &CaptureArgs,
+    command: Option<&str>,
+    unasked: Unasked,
+) -> Result<Target, Failure> {
+    if capture.probe.len() > 1 && capture.probe.contains(&ProbeChoice::None) {
+        return Err(Failure::new("`--probe none` means no features, but others are named beside it"));
+    }
     let description = description(target, command)?;
     let (targets, follow_children) = (targets(target, command.is_some()), !target.no_children);
-    let selected = auto_probes::of_capture(capture, &targets, follow_children, command.is_some());
+    let selected = auto_probes::of_capture(capture, &targets, follow_children, command.is_some(), unasked);
     without_effect(capture, &selected.features).into_iter().for_each(super::note);
     let config = CaptureConfig {
         targets,
@@ -140,7 +148,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
 fn without_effect(capture: &CaptureArgs, probe: &[ProbeFeature]) -> Vec<&'static str> {
     let has = |feature| probe.contains(&feature);
     let has_optional =
-        !capture.probe.is_empty() || !capture.shapes.is_empty() || capture.probe_file.is_some();
+        !probe.is_empty() || !capture.probe.is_empty() || !capture.shapes.is_empty() || capture.probe_file.is_some();
     let marks = capture.step_marker.iter().any(|marker| marker != STEP_MARKER);
     let checks = [
         (marks && !has(ProbeFeature::Ranges), "--step-marker has no effect without `--probe ranges`"),
@@ -254,7 +262,7 @@ mod tests {
             let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
             let Some(Command::Record(arguments)) = cli.command else { panic!("it is `record`") };
             let capture = &arguments.capture;
-            let probe = auto_probes::of_capture(capture, &[], true, true).features;
+            let probe = auto_probes::of_capture(capture, &[], true, true, Unasked::Nothing).features;
             let said = without_effect(capture, &probe);
             let names: Vec<&str> = said.iter().filter_map(|said| said.split(' ').next()).collect();
             assert_eq!(names.join(" "), expect, "{words}");
