@@ -81,6 +81,16 @@ pub(super) struct Recipe<'a> {
     pub(super) for_make: &'a [&'a str],
 }
 
+impl Recipe<'_> {
+    /// All that decides what the build is.
+    fn text(&self) -> String {
+        let variables = self.variables.iter().map(|(name, value)| format!("{name}={}", value.display()));
+        let parts = [RECIPE, MODULES_LEFT_OUT].into_iter().chain(self.options.iter().copied());
+        let parts = parts.chain(self.for_make.iter().copied()).map(str::to_owned);
+        parts.chain(variables).collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// An interpreter without a GIL and, if possible, with a function per opcode: Debian packages neither, but the builds
 /// that Python installers fetch have both.
 pub(super) fn free_threaded(folder: &Path) -> Result<PathBuf> {
@@ -146,10 +156,12 @@ impl Source {
     fn compiled(&self, folder: &Path, minor: &str, recipe: &Recipe<'_>) -> Result<PathBuf> {
         let (version, kind) = (self.version, recipe.kind);
         let build = folder.join("build").join(format!("{version}{kind}"));
-        let done = build.join("done");
-        if fs::read_to_string(&done).is_ok_and(|text| text == RECIPE) {
+        let (done, made_by) = (build.join("done"), recipe.text());
+        if fs::read_to_string(&done).is_ok_and(|text| text == made_by) {
             return Ok(build);
         }
+        // Files of another recipe must not remain.
+        sh::remove(&build)?;
         let tree = self.unpacked(folder, minor)?;
         sh::step(&format!("compile CPython {version}{kind} ({})", recipe.takes), recipe.because);
         fs::create_dir_all(build.join("Modules"))?;
@@ -168,7 +180,7 @@ impl Source {
         let mut make = Command::new("make");
         make.args(["--silent", &format!("-j{jobs}")]).args(recipe.for_make).current_dir(&build);
         sh::output(&mut make)?;
-        fs::write(done, RECIPE)?;
+        fs::write(done, made_by)?;
         Ok(build)
     }
 }
