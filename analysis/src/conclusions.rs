@@ -75,6 +75,8 @@ fn coverage(profile: &Profile, found: &Findings) -> RuleCoverage {
     let mut by_option: BTreeMap<&'static str, usize> = BTreeMap::new();
     let options = |check: &Check| match check.record_with {
         Some(Cow::Borrowed("--gpu-activity")) if !uses_device => None,
+        // Another program is no option.
+        Some(Cow::Borrowed(options)) if options.starts_with("a program") => None,
         Some(Cow::Borrowed(options)) => Some(options),
         // Rules that ran elsewhere are not among those of a screen.
         Some(Cow::Owned(_)) | None => None,

@@ -42,6 +42,7 @@ pub mod render;
 pub mod tables;
 
 mod amount;
+mod own_code;
 mod report;
 mod selection;
 mod table;

@@ -88,6 +88,25 @@ fn a_step_that_no_frame_is_matches_no_stack() {
 }
 
 #[test]
+fn a_phase_is_that_of_the_context() {
+    let stacks = "P a-1 / y /v/torch/optim/sgd.py:SGD.step / n f 1
+        P a-1 / y /v/torch/optim/sgd.py:SGD.step / y /v/torch/nn/modules/module.py:Module._call_impl / n f 2
+        P a-1 / y /v/torch/nn/modules/module.py:Module._call_impl / i eval / n f 3
+        P a-1 / n f 4";
+    let check = |query, expect| assert_eq!(matched(stacks, query), expect, "{query}");
+    check("phase:optimizer", "1 2");
+    check("phase:optimizer $", "1");
+    check("phase:forward ** f", "2 3");
+    check("phase:forward f", "2 3");
+    check("f phase:forward", "");
+    check("phase:optimizer ** phase:forward", "2");
+    check("phase:backward", "");
+    check("phase:@module.py", "");
+    check("^ * phase:other", "4");
+    check("phase:/^(forward|other)$/ $", "2 3 4");
+}
+
+#[test]
 fn a_bad_query_is_refused_at_its_column() {
     let check = |query: &str, column: usize, message: &str| {
         let error = Query::parse(query).expect_err(query);

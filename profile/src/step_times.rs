@@ -12,6 +12,7 @@
 //! Sixteen buckets for each power of two. Merging adds their counts, in any order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use crate::metric::Cell;
 use crate::tree::NodeId;
@@ -117,6 +118,18 @@ impl Histogram {
             }
         }
         None
+    }
+
+    /// How many steps took longer than a time, at least and at most: those of its own bucket may have or not.
+    pub fn longer_than(&self, time: Nanos) -> RangeInclusive<u64> {
+        let own = bucket_of(time);
+        let of = |is_in: &dyn Fn(u16) -> bool| {
+            let steps = self.buckets.iter().filter(|(number, _)| is_in(*number)).map(|(_, steps)| *steps);
+            steps.fold(0, u64::saturating_add)
+        };
+        let at_least = of(&|number| number > own);
+        let own_is_longer = Bounds::of_bucket(own).most > time;
+        at_least..=at_least.saturating_add(of(&|number| number == own && own_is_longer))
     }
 
     fn put(&mut self, number: u16, steps: u64) {
@@ -288,6 +301,15 @@ mod tests {
     }
 
     #[test]
+    fn longer_steps_are_counted_up_to_a_bucket() {
+        // One bucket is 100 to 103 ns.
+        let steps = steps(&[10, 100, 101, 103, 200]);
+        let longer = |time| steps.of(PLACE).unwrap().longer_than(Nanos(time));
+        assert_eq!([9, 10, 99, 101].map(longer), [5..=5, 4..=4, 4..=4, 1..=4]);
+        assert_eq!([103, 200, u64::MAX].map(longer), [1..=1, 0..=1, 0..=0]);
+    }
+
+    #[test]
     fn steps_at_further_places_are_counted() {
         let mut steps = StepTimes::default();
         for number in 0..PLACES_MAX as u32 + 3 {
@@ -352,6 +374,14 @@ mod tests {
             prop_assert!(least.0 <= exact && exact <= most.0, "{found:?} {exact}");
             prop_assert!(most.0 - least.0 <= exact / 16, "{found:?} {exact}");
             prop_assert!(found.middle().0.abs_diff(exact) <= exact / 16, "{found:?} {exact}");
+        }
+
+        #[test]
+        fn bounds_of_longer_steps_hold_the_exact_count(times in times(), limit in 0u32..64, of in any::<u64>()) {
+            let limit = of >> limit;
+            let exact = times.iter().filter(|time| **time > limit).count() as u64;
+            let bounds = steps(&times).of(PLACE).unwrap().longer_than(Nanos(limit));
+            prop_assert!(bounds.contains(&exact), "{bounds:?} {exact}");
         }
     }
 }

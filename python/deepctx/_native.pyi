@@ -39,6 +39,11 @@ class Node:
         query sees.
         """
     @property
+    def phase(self) -> str:
+        """The part of training or serving that it belongs to, as queries name it: `forward`, `backward`, `optimizer`,
+        `data loading`, …; `other` where no frame tells.
+        """
+    @property
     def module(self) -> str | None:
         """Path of the library or executable of native code; None when there is none or it is unknown."""
     @property

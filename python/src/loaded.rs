@@ -1,12 +1,14 @@
 //! Loaded: an opened profile with what is computed from it once.
 //!
-//! Owns: children and inclusive values of contexts, and the choice of a metric. Because: a tree stores parents and
-//! exclusive values, while a script asks each context for its children and its inclusive value. Does not: know Python.
+//! Owns: children, inclusive values and phases of contexts, and the choice of a metric. Because: a tree stores parents
+//! and exclusive values, while a script asks each context for its children and its inclusive value. Does not: know
+//! Python.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use deepctx_analysis::{Selection, Subset, usual_metric};
+use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::trace::Job;
 use deepctx_profile::{Metric, NodeId, Profile};
 use deepctx_storage::OpenedProfile;
@@ -18,13 +20,15 @@ pub(crate) struct LoadedProfile {
     pub(crate) metric: Metric,
     children: OnceLock<Children>,
     inclusive: Vec<OnceLock<Vec<u64>>>,
+    /// By context.
+    phases: OnceLock<Vec<Phase>>,
     events: Arc<Events>,
 }
 
 /// Individual events of a profile, read on first use: events of many ranks take seconds.
 struct Events {
-    /// A folder: that of our profile, or one with a trace per rank. A file has events of one rank only.
-    folder: Option<PathBuf>,
+    /// Where events of several ranks may be.
+    path: Option<PathBuf>,
     job: OnceLock<Option<Job>>,
 }
 
@@ -39,13 +43,20 @@ impl LoadedProfile {
     pub(crate) fn new(path: &Path, opened: OpenedProfile) -> Self {
         let metric = usual_metric(&[&opened.profile]);
         // The working folder may have changed by the time events are needed.
-        let folder = std::path::absolute(path).ok().filter(|path| path.is_dir());
-        LoadedProfile::by(metric, opened, Arc::new(Events { folder, job: OnceLock::new() }))
+        let path = std::path::absolute(path).ok().filter(|path| deepctx_storage::may_have_ranks(path));
+        LoadedProfile::by(metric, opened, Arc::new(Events { path, job: OnceLock::new() }))
     }
 
     fn by(metric: Metric, opened: OpenedProfile, events: Arc<Events>) -> Self {
         let inclusive = Metric::ALL.iter().map(|_| OnceLock::new()).collect();
-        LoadedProfile { opened, metric, children: OnceLock::new(), inclusive, events }
+        LoadedProfile {
+            opened,
+            metric,
+            children: OnceLock::new(),
+            inclusive,
+            phases: OnceLock::new(),
+            events,
+        }
     }
 
     /// The selected part, with the selection's metric as the default.
@@ -58,8 +69,8 @@ impl LoadedProfile {
 
     /// Individual events by rank, if there may be several ranks. Includes all events, whatever the selection.
     pub(crate) fn events(&self) -> Option<&Job> {
-        let Events { folder, job } = &*self.events;
-        let read = || deepctx_storage::open_traces(std::slice::from_ref(folder.as_ref()?)).ok();
+        let Events { path, job } = &*self.events;
+        let read = || deepctx_storage::open_traces(std::slice::from_ref(path.as_ref()?)).ok();
         job.get_or_init(read).as_ref()
     }
 
@@ -96,6 +107,12 @@ impl LoadedProfile {
         let Children { begins, nodes } = self.children.get_or_init(|| Children::of(self.profile()));
         let bound = |index: usize| begins.get(index).map_or(nodes.len(), |begin| *begin as usize);
         nodes.get(bound(node.index())..bound(node.index() + 1)).unwrap_or_default()
+    }
+
+    /// The phase of a context.
+    pub(crate) fn phase(&self, node: NodeId) -> Phase {
+        let phases = self.phases.get_or_init(|| phases(self.profile()));
+        phases.get(node.index()).copied().unwrap_or_default()
     }
 
     /// By context: the inclusive sum of the metric.

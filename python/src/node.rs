@@ -87,6 +87,13 @@ impl Node {
         query::kind_of(&self.frame())
     }
 
+    /// The part of training or serving that it belongs to, as queries name it: `forward`, `backward`, `optimizer`,
+    /// `data loading`, …; `other` where no frame tells.
+    #[getter]
+    fn phase(&self) -> &'static str {
+        self.loaded.phase(self.id).name()
+    }
+
     /// Path of the library or executable of native code; None when there is none or it is unknown.
     #[getter]
     fn module(&self) -> Option<&str> {

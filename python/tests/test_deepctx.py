@@ -64,6 +64,14 @@ def test_every_node_knows_its_place_and_values(profile):
     assert profile.root.parent is None and profile.root.inclusive() == 100
 
 
+def test_every_node_knows_its_phase(profile):
+    assert {node.phase for node in profile.walk()} == {"other"}
+    training = deepctx.open(RECORDED / "profiles/torch-steps.dctx")
+    assert {"other", "forward", "backward", "optimizer"} <= {node.phase for node in training.walk()}
+    forward = training.select(path="phase:forward")
+    assert 0 < forward.root.inclusive() < training.root.inclusive()
+
+
 def test_a_selected_part_is_a_profile(profile):
     part = profile.select(path="step ** gemm")
     assert isinstance(part, deepctx.Profile) and part.metric == profile.metric

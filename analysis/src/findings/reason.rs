@@ -7,7 +7,8 @@ use deepctx_common::reasons;
 
 reasons! {
     class Gap, page "findings.md";
-    pub(super) const NO_HOST_TIME = "no-host-time", "the profile has no time of the program's threads";
+    pub(super) const NO_HOST_TIME = "no-host-time", "the profile has no time of the program's threads",
+        helps "a program that runs meanwhile, or a longer --duration";
     pub(super) const NO_DEVICE_TIME = "no-device-time",
         "the profile has no measured time of kernels", helps "--gpu-activity";
     pub(super) const NO_COPY_TIME = "no-copy-time",
@@ -27,13 +28,16 @@ reasons! {
     pub(super) const TOO_SHORT_FOR_TREND = "too-short-for-trend",
         "the capture is too short for a trend", helps "a longer --duration";
     pub(super) const TOO_FEW_GPU_READINGS = "too-few-gpu-readings",
-        "the capture is too short, or readings of GPUs are missing";
+        "the capture is too short, or readings of GPUs are missing",
+        helps "a longer --duration, and --system-metrics 500ms";
     pub(super) const NO_TENSOR_MEMORY = "no-tensor-memory",
         "the memory of tensors was not recorded", helps "--probe memory";
     pub(super) const NO_PRODUCT_TENSORS = "no-product-tensors",
         "the tensors of products were not recorded", helps "--shapes aten::mm,aten::addmm,aten::bmm";
-    pub(super) const NO_KERNEL_LAUNCHES = "no-kernel-launches", "the profile has no launches of kernels";
-    pub(super) const NO_DEVICE_CALLS = "no-device-calls", "no call of a device's library was seen";
+    pub(super) const NO_KERNEL_LAUNCHES = "no-kernel-launches",
+        "the profile has no launches of kernels", helps "a program that launches kernels, without --no-gpu";
+    pub(super) const NO_DEVICE_CALLS = "no-device-calls",
+        "no call of a device's library was seen", helps "a program that uses a device, without --no-gpu";
     pub(super) const NO_OPERATOR_CALLS = "no-operator-calls",
         "calls of operators were not counted", helps "--probe operators,ranges";
     pub(super) const NO_STEP_COUNT = "no-step-count",
@@ -51,10 +55,13 @@ reasons! {
         "no thread was seen in a data loader", helps "--context python,native";
     pub(super) const NO_SYSTEM_METRICS = "no-system-metrics",
         "what the machine did is not in the profile", helps "--system-metrics 500ms";
-    pub(super) const NO_GPU_READINGS = "no-gpu-readings", "what the GPUs of the machine did is not in the profile";
+    pub(super) const NO_GPU_READINGS = "no-gpu-readings",
+        "what the GPUs of the machine did is not in the profile, which takes NVIDIA's driver",
+        helps "--system-metrics 500ms, without --no-gpu";
     pub(super) const NO_GPU_MEMORY = "no-gpu-memory", "a GPU does not say how much of its memory is taken";
     pub(super) const NO_LINK_SPEED = "no-link-speed",
-        "no network interface says how fast its link is; those of virtual machines seldom do";
+        "no network interface says how fast its link is; those of virtual machines seldom do",
+        helps "--system-metrics 500ms, on a machine whose interfaces do";
     pub(super) const CPU_LIMIT_REACHED = "cpu-limit-reached",
         "tasks that a CPU limit stopped count as waiting, and a limit stopped some again and again";
     pub(super) const INTERPRETER_STRIPPED = "interpreter-stripped",

@@ -3,6 +3,7 @@
 //! Owns: kinds by name, the name and location of a frame, and the three forms of a text. Because: users write the names
 //! of reports, which are shorter than those in profiles. Does not: parse queries.
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::intern::{StrId, Strings};
 use regex::Regex;
@@ -14,7 +15,7 @@ macro_rules! kinds {
         pub(super) enum Kind { $($kind,)* }
 
         impl Kind {
-            /// Every kind, from the root of a stack towards its leaf.
+            /// Every kind, from the root of a stack towards its leaf; the phase, which is of a context, last.
             pub(super) const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
             /// Its name in a query.
@@ -40,6 +41,7 @@ kinds! {
     GpuKernel "gpu-kernel",
     Instruction "instruction",
     Unresolved "unresolved",
+    Phase "phase",
 }
 
 impl Kind {
@@ -101,7 +103,18 @@ pub(super) struct QueryStep {
 }
 
 impl QueryStep {
-    /// Whether it matches a frame.
+    /// Whether it matches by the phase of a context.
+    pub(super) fn is_phase(&self) -> bool {
+        self.kind == Some(Kind::Phase)
+    }
+
+    /// Whether it matches the contexts of a phase, whatever their frame.
+    pub(super) fn matches_phase(&self, phase: Phase) -> bool {
+        let has_name = self.name.as_ref().is_none_or(|name| name.is(phase.name()));
+        self.is_phase() && self.place.is_none() && has_name
+    }
+
+    /// Whether it matches a frame. No frame is a phase.
     pub(super) fn matches(&self, frame: &Frame, strings: &Strings) -> bool {
         // Kinds first: they leave few frames whose texts must be checked.
         let kind = Kind::of(frame);

@@ -10,7 +10,8 @@
 //! All possible matches are tracked at once. The state of a context is a set of numbers in one word: bit *i* means that
 //! the first *i* steps match the stack so far. A frame moves the bits of the steps that it matches up by one and keeps
 //! the bits at gaps. So one pass over the tree suffices for any query: a step is tested once per distinct frame, and
-//! each context costs a few instructions and four bytes.
+//! each context costs a few instructions and four bytes. Phases are of contexts, not of frames: a query with one takes
+//! a further pass, and tests a step once per phase.
 
 mod frame;
 mod parse;
@@ -18,6 +19,7 @@ mod parse;
 use std::fmt;
 use std::sync::Arc;
 
+use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::view;
@@ -113,20 +115,23 @@ impl Query {
             })
             .collect();
         let accepted = 1u32 << self.steps.len();
-        let matched = frames.iter().filter(|bits| **bits != FOLDED).fold(0u32, |all, bits| all | *bits);
-        // A step that no frame matches: no context takes all of them, and none need be walked.
+        let phases = self.phase_steps(profile);
+        let steps = frames.iter().filter(|bits| **bits != FOLDED).chain(&phases);
+        let matched = steps.fold(0u32, |all, bits| all | *bits);
+        // A step that no frame and no phase matches: no context takes all of them, and none need be walked.
         if matched != accepted - 1 {
             return Matches { states: Vec::new(), accepted, inverted: self.inverted };
         }
         let mut states: Vec<u32> = Vec::with_capacity(profile.tree.len());
         states.push(1);
         // Callers precede callees.
-        for node in profile.tree.nodes().skip(1) {
+        for (number, node) in profile.tree.nodes().enumerate().skip(1) {
             let above = states.get(node.parent.index()).copied().unwrap_or(0);
             let frame = frames.get(node.frame.index()).copied().unwrap_or(0);
+            let phase = phases.get(number).copied().unwrap_or(0);
             states.push(match frame {
                 FOLDED => above,
-                _ => ((above & frame) << 1) | (above & self.gaps),
+                _ => ((above & (frame | phase)) << 1) | (above & self.gaps),
             });
         }
         Matches { states, accepted, inverted: self.inverted }
@@ -137,6 +142,15 @@ impl Query {
     pub fn part_of(&self, profile: &Profile) -> Profile {
         let matches = self.matches(profile);
         view::only_contexts(profile, |node| matches.has(node))
+    }
+
+    /// By node: the steps that its phase matches. Empty if no step is a phase: phases take a walk.
+    fn phase_steps(&self, profile: &Profile) -> Vec<u32> {
+        if !self.steps.iter().any(QueryStep::is_phase) {
+            return Vec::new();
+        }
+        let of_phase = Phase::ALL.map(|phase| self.steps_of(|step| step.matches_phase(phase)));
+        phases(profile).into_iter().map(|phase| of_phase[phase as usize]).collect()
     }
 
     fn steps_of(&self, mut is_in: impl FnMut(&QueryStep) -> bool) -> u32 {

@@ -14,6 +14,7 @@ use deepctx_profile::step_times::Histogram;
 use deepctx_profile::tree::NodeId;
 use serde::Serialize;
 
+use crate::own_code::is_of_torch;
 use crate::{Subset, Table};
 
 /// Ranges or training steps by the place that enters them, longest in total first.
@@ -59,23 +60,45 @@ impl Ranges {
     }
 }
 
-fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
-    let profile = subset.profile();
+/// The times of ranges or steps of one name at one place.
+#[derive(Debug, Default)]
+pub(crate) struct PlaceTimes {
+    /// Their figures.
+    pub(crate) cell: Cell,
+    /// Of training steps: how many took how long.
+    pub(crate) times: Histogram,
+    /// Their contexts.
+    pub(crate) nodes: Vec<NodeId>,
+}
+
+/// The training steps at the place with the most of them, and their name.
+pub(crate) fn most_steps(profile: &Profile) -> Option<(String, PlaceTimes)> {
+    let places = places(profile, Metric::StepTime).into_iter();
+    let most = places.max_by_key(|(_, of)| (of.cell.count, of.cell.sum));
+    most.map(|((name, _), of)| (name, of))
+}
+
+/// By name and place.
+fn places(profile: &Profile, metric: Metric) -> BTreeMap<(String, String), PlaceTimes> {
     // One line of a program may lead there by several call paths.
-    let mut cells: BTreeMap<(String, String), (Cell, Histogram)> = BTreeMap::new();
+    let mut places: BTreeMap<(String, String), PlaceTimes> = BTreeMap::new();
     for (node, cell) in profile.tree.cells(metric) {
-        let (sum, times) = cells.entry(name_and_place(profile, node)).or_default();
-        sum.merge(&cell);
+        let place = places.entry(name_and_place(profile, node)).or_default();
+        place.cell.merge(&cell);
+        place.nodes.push(node);
         if metric == Metric::StepTime
             && let Some(of_node) = profile.step_times.of(node)
         {
-            times.merge(of_node);
+            place.times.merge(of_node);
         }
     }
-    let mut cells: Vec<_> = cells.into_iter().collect();
-    cells.sort_rows_by_key(|(_, (cell, _))| Reverse(cell.sum));
-    let rows =
-        cells.into_iter().map(|((name, entered_at), (cell, times))| row(name, entered_at, &cell, &times));
+    places
+}
+
+fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
+    let mut places: Vec<_> = places(subset.profile(), metric).into_iter().collect();
+    places.sort_rows_by_key(|(_, of)| Reverse(of.cell.sum));
+    let rows = places.into_iter().map(|((name, entered_at), of)| row(name, entered_at, &of.cell, &of.times));
     Table::cut(rows.collect(), subset.selection().rows)
 }
 
@@ -103,7 +126,7 @@ fn name_and_place(profile: &Profile, node: NodeId) -> (String, String) {
         _ => String::new(),
     };
     let of_program = |frame: &Frame| match frame {
-        Frame::Python { file, .. } => !profile.strings.get(*file).contains("/torch/"),
+        Frame::Python { file, .. } => !is_of_torch(profile.strings.get(*file)),
         _ => false,
     };
     let caller = frames().find(of_program);
@@ -127,7 +150,7 @@ mod tests {
                 path.split(" / ").map(|part| text::parse_frame(&mut profile, part).unwrap()).collect();
             values.iter().for_each(|value| _ = profile.add(&stack, metric, *value));
         };
-        add("P a-1 / y t.py:main:9 / y /v/torch/optim.py:step / r SGD.step", Metric::RangeTime, &[10, 14]);
+        add("P a-1 / y t.py:main:9 / y /torch/optim/sgd.py:step / r SGD.step", Metric::RangeTime, &[10, 14]);
         add("P a-1 / n x / y t.py:main:9 / r SGD.step", Metric::RangeTime, &[12]);
         add("P a-1 / y t.py:main:8 / r epoch", Metric::RangeTime, &[1]);
         add("P a-1 / y t.py:main:8 / r epoch", Metric::StepTime, &[40]);

@@ -64,6 +64,6 @@ pub use open::{FileFormat, OpenedProfile, open};
 #[cfg(feature = "parquet")]
 pub use store::{StoreError, Writer};
 #[cfg(all(feature = "parquet", feature = "import"))]
-pub use traces::{open_traces, open_traces_in_part};
+pub use traces::{may_have_ranks, open_traces, open_traces_in_part};
 #[cfg(feature = "parquet")]
 pub use version::FormatVersion;

@@ -49,7 +49,8 @@ pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, Op
     let mut boots = Boots::new();
     for (number, file) in (0u32..).zip(files(paths)?) {
         let of_file = match part {
-            _ if is_ours(&file) => open_ours(&file, number, &mut boots, part, left)?,
+            // No folder of other tools' traces: their files are listed instead.
+            _ if may_have_ranks(&file) => open_ours(&file, number, &mut boots, part, left)?,
             TracePart::Between(..) => return Err(no_part(&file)),
             TracePart::All | TracePart::Steps(..) => open_foreign(&file, number)?,
         };
@@ -63,6 +64,12 @@ pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, Op
     }
     let first = || paths.first().cloned().unwrap_or_default();
     Job::new(traces).map_err(|same| OpenError::NotAProfile { path: first(), because: same.into() })
+}
+
+/// Whether there may be events of several ranks: in a deepctx-bpf profile, as a folder or as one file, and in a folder
+/// with a trace per rank. A single trace of another tool is not read again for them.
+pub fn may_have_ranks(path: &Path) -> bool {
+    path.is_dir() || store::is_packed(path)
 }
 
 /// Whether a folder is not a deepctx-bpf profile and has traces, or may have.
@@ -102,11 +109,6 @@ fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenEr
 
 fn no_part(path: &Path) -> OpenError {
     OpenError::NotAProfile { path: path.to_owned(), because: NotAProfile::NoParts }
-}
-
-/// Whether it is a deepctx-bpf profile, as a folder or as one file.
-fn is_ours(path: &Path) -> bool {
-    store::is_packed(path) || path.is_dir()
 }
 
 /// The clock of the first capture of each boot: its domain, and its begin since 1970 and since the boot.
@@ -258,6 +260,18 @@ mod tests {
         // A capture that does not know the calendar, and those that no capture writes.
         check(&[("a", [0, 50], None), ("a", [907, 57], Some((1, 907)))]);
         check(&[("a", [1, 90], Some((0, 1))), ("a", [1, 50], None)]);
+    }
+
+    #[test]
+    fn packed_profiles_may_have_ranks_as_folders_may() {
+        let check = |path: &Path, expect| assert_eq!(may_have_ranks(path), expect, "{}", path.display());
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        check(&fixtures.join("format-1.2"), true);
+        check(&fixtures.join("format-1.2.dctx"), true);
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        fs::write(trace.path(), "{\"traceEvents\": []}").unwrap();
+        check(trace.path(), false);
+        check(&fixtures.join("missing.dctx"), false);
     }
 
     #[test]

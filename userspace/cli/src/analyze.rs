@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     let rows = Selection::of(shown.metric).rows;
-    let has_ranks = lanes::may_have_ranks(&arguments.profile);
+    let has_ranks = deepctx_storage::may_have_ranks(&arguments.profile);
     let job = if has_ranks { lanes::job(&arguments.profile) } else { None };
     let selected = arguments.selection.selected(shown, rows);
     let subset = Subset::new(&opened.profile, &selected).with_events(job.as_deref());

@@ -25,12 +25,6 @@ pub(crate) fn job(path: &Path) -> Option<Arc<Job>> {
     deepctx_storage::open_traces(&[path.to_owned()]).ok().map(Arc::new)
 }
 
-/// Whether there may be events of several ranks, which are in a folder: that of our profile, or one with a trace per
-/// rank. A single trace is not read again for them.
-pub(crate) fn may_have_ranks(path: &Path) -> bool {
-    path.is_dir()
-}
-
 /// The lanes of these events; `None` when there are none.
 pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
     let clocks = JobClocks::of(&job);

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     shown.group_by = selection::group_by(&arguments.group_by);
     let of_model = !arguments.model.table.is_empty();
     let shows_events = of_model || arguments.format == ReportFormat::Html;
-    let has_ranks = lanes::may_have_ranks(&arguments.profile);
+    let has_ranks = deepctx_storage::may_have_ranks(&arguments.profile);
     let job = if shows_events || has_ranks { lanes::job(&arguments.profile) } else { None };
     let mut selected = arguments.selection.selected(shown, arguments.limit);
     selected.shown.metric = arguments.selection.opening_metric(&selected, &opened.profile, opened.elapsed);

@@ -187,9 +187,20 @@ fn of_native(symbol: &str) -> Classes {
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
 
-fn of_operator(name: &str) -> Classes {
+/// Whether an operator's frame stands for all operators of a compiled kernel, which also stands below it: a unit of a
+/// compiler, several operators, or one with what was fused into it. `last` is the last part of its path.
+fn is_fused(name: &str, last: &str) -> bool {
+    const UNITS: [&str; 3] = ["[inductor ", "[xla ", "[triton "];
+    // A unit is named after what it has: `[inductor triton_poi_fused__to_copy_add_0]`, `[xla jit_copy_params]`.
+    UNITS.iter().any(|begin| name.starts_with(begin))
+        || name.contains(" [fused: ")
+        || last.contains("fus")
+        || last.contains(", ")
+}
+
+fn of_operator(full: &str) -> Classes {
     // Operands follow a space; JAX names a path, whose last part is the operator.
-    let name = name.split(" [").next().unwrap_or(name);
+    let name = full.split(" [").next().unwrap_or(full);
     let last = name.rsplit('/').next().unwrap_or(name);
     const INDEX: [&str; 6] =
         ["aten::select", "aten::slice", "aten::index", "aten::index_put_", "aten::narrow", "aten::unbind"];
@@ -198,7 +209,7 @@ fn of_operator(name: &str) -> Classes {
     const VIEWS: [&str; 2] = ["aten::transpose", "aten::transpose_"];
     let base = last.split('.').next().unwrap_or(last);
     let is = [
-        (Class::Conversion, is_conversion(last) && !VIEWS.contains(&base)),
+        (Class::Conversion, is_conversion(last) && !VIEWS.contains(&base) && !is_fused(full, last)),
         (Class::Backward, name == "[backward]"),
         (Class::Indexing, INDEX.contains(&base)),
         (Class::AddingProduct, ADD.contains(&base)),
@@ -371,7 +382,13 @@ mod tests {
 
     #[test]
     fn names_of_useful_work_are_no_conversions() {
-        for frame in ["o aten::_to_copy", "o aten::contiguous", "g cudnn::nchwToNhwcKernel<float>"] {
+        for frame in [
+            "o aten::_to_copy",
+            "o aten::_to_copy [32x64, none] f32",
+            "o aten::contiguous",
+            "o jit(f)/diffusion/convert_element_type",
+            "g cudnn::nchwToNhwcKernel<float>",
+        ] {
             check(frame, &[Class::Conversion]);
         }
         for frame in [
@@ -381,6 +398,13 @@ mod tests {
             "o aten::index_copy_",
             "g sm80_xmma_fprop_implicit_gemm_bf16_nhwc",
             "g loop_convert_fusion",
+            "o [inductor triton_poi_fused__to_copy_add_0]",
+            "o [xla jit_copy_params]",
+            "o [triton copy_rows]",
+            "o aten::_to_copy, aten::add",
+            "o aten::_to_copy net.py:7, aten::add net.py:8",
+            "o jit(f)/convert_element_type [fused: add, exp net.py:8]",
+            "o convert_add_fusion.1",
             "g void at::native::max_pool_forward_nchw<float, float>(int, float const*)",
             "g void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>(cudnnTensorStruct, float const*)",
             "g void at::native::upsample_nearest2d_nhwc_out_frame<float>(float const*)",

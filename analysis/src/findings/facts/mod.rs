@@ -30,6 +30,7 @@ pub(crate) use places::{PlaceKey, PlacePart};
 
 use super::share::{Share, Sum};
 use crate::over_time::RankTables;
+use crate::own_code::is_of_library;
 
 /// Minimum number of samples for a conclusion: a share of 10 % of a hundred samples has an error of 6 points.
 pub(crate) const SAMPLES_MIN: u64 = 100;
@@ -328,14 +329,8 @@ impl<'p> Facts<'p> {
 }
 
 fn frame_facts(profile: &Profile, frame: &Frame) -> FrameFacts {
-    const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "/torch/", "<frozen "];
     let own = match frame {
-        Frame::Python { file, .. } => {
-            let file = profile.strings.get(*file);
-            // Built-in functions have no file; a trace may have paths relative to its libraries.
-            let library = file.is_empty() || file.starts_with("torch/") || file.starts_with("<built-in");
-            !library && !LIBRARIES.iter().any(|part| file.contains(part))
-        }
+        Frame::Python { file, .. } => !is_of_library(profile.strings.get(*file)),
         _ => false,
     };
     FrameFacts { classes: class::of(frame, &profile.strings), kind: frame.kind(), own }
@@ -346,6 +341,17 @@ mod tests {
     use deepctx_profile::text;
 
     use super::*;
+
+    #[test]
+    fn a_folder_named_torch_may_be_the_programs_own() {
+        let profile = text::parse(
+            "P a-1 / y /work/torch/train.py:main:9 / y /v/torch/nn/modules/module.py:Module._call_impl / n f 1",
+        )
+        .unwrap();
+        let facts = Facts::of(&profile, &profile, Nanos(0));
+        let (leaf, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
+        assert_eq!(facts.label(profile.tree.node(facts.line(leaf)).frame), "train.py:main:9");
+    }
 
     #[test]
     fn sums_by_class_and_phase_are_those_of_a_walk() {

@@ -11,6 +11,9 @@ use super::tests::{check, check_share, found, on_machine, profile};
 const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
 /// A program without one.
 const NO_DEVICE: &str = "P py-7 / n f 300";
+/// What records readings of GPUs, and launches of kernels.
+const READ_GPUS: &str = "record with --system-metrics 500ms, without --no-gpu";
+const LAUNCH: &str = "record with a program that launches kernels, without --no-gpu";
 
 /// A capture of 10 s with GPU utilization, used memory of 80, and CPU utilization in percent, per half second.
 pub(super) fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
@@ -79,8 +82,9 @@ fn devices_that_rest_while_a_thread_works_are_found() {
     _ = rare.add(&[process], Metric::CpuTime, 1_000_000_000_000);
     assert_eq!(found(RULE, &rare), "record with --duration, or a higher --freq");
     // Time of processes is the sum of their threads'.
-    assert_eq!(found(RULE, &utilization(rests, 25, 100)), "record with nothing");
-    check(RULE, LAUNCHES, "record with nothing");
+    let runs = "record with a program that runs meanwhile, or a longer --duration";
+    assert_eq!(found(RULE, &utilization(rests, 25, 100)), runs);
+    check(RULE, LAUNCHES, READ_GPUS);
 }
 
 #[test]
@@ -95,8 +99,8 @@ fn batches_that_leave_the_machine_idle_are_found() {
     // As at the beginning of a program: more than one window in twenty differs.
     let starts = std::array::from_fn(|half| if half < 18 { 10 } else { 95 });
     assert_eq!(found("small-batch", &utilization(starts, 25, 20)), "healthy");
-    check("small-batch", LAUNCHES, "record with nothing");
-    check("small-batch", NO_DEVICE, "record with nothing");
+    check("small-batch", LAUNCHES, READ_GPUS);
+    check("small-batch", NO_DEVICE, LAUNCH);
 }
 
 #[test]
@@ -104,7 +108,7 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     let full = |memory| found("full-memory", &utilization([90; 20], memory, 20));
     assert_eq!(full(96), "The memory of a GPU is 95% full at its peak");
     assert_eq!(full(85), "healthy");
-    check("full-memory", LAUNCHES, "record with nothing");
+    check("full-memory", LAUNCHES, READ_GPUS);
 }
 
 /// A program that launches work, on a machine whose GPUs are read twice a second for 10 s: how many milliseconds of
@@ -137,9 +141,9 @@ fn gpus_that_heat_slows_down_are_found() {
     let divided = throttled(&[[0, 200, 0]]).replace("gpu-busy-time", "gpu-memory-busy-time");
     check(RULE, &divided, &hot("40%", 0));
     // The machine has none, was not read, or the program launches nothing.
-    check(RULE, &throttled(&[]), "record with nothing");
+    check(RULE, &throttled(&[]), READ_GPUS);
     check(RULE, LAUNCHES, "record with --system-metrics 500ms");
-    check(RULE, NO_DEVICE, "record with nothing");
+    check(RULE, NO_DEVICE, LAUNCH);
 }
 
 /// A program whose device copies and computes for as long, with the label of its copies and what calls them.
@@ -233,7 +237,7 @@ fn collectives_on_cpus_beside_devices_are_found() {
     check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 5), expect);
     check("collective-backend", &run("c10d::ProcessGroupNCCL::Watchdog::run()", 5), "healthy");
     // On a machine without devices it is the right backend.
-    check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 0), "record with nothing");
+    check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 0), LAUNCH);
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn devices_that_work_in_bursts_are_found() {
     assert_eq!(found_in([100; 20]), "healthy");
     // Never busy: idle, not bursty.
     assert_eq!(found_in(std::array::from_fn(|half| if half == 3 { 40 } else { 0 })), "healthy");
-    check("bursty-device", NO_DEVICE, "record with nothing");
+    check("bursty-device", NO_DEVICE, LAUNCH);
 }
 
 /// A capture of 10 s with the megabytes sent by an interface in each half second, over a link of the given megabits.
@@ -281,6 +285,7 @@ fn a_link_that_is_full_for_long_is_found() {
     assert_eq!(found(RULE, &sending(at(1), Some(1000))), "healthy");
     assert_eq!(found(RULE, &sending(at(20), Some(10_000))), "healthy");
     // As on virtual machines.
-    assert_eq!(found(RULE, &sending(at(20), None)), "record with nothing");
+    let speeds = "record with --system-metrics 500ms, on a machine whose interfaces do";
+    assert_eq!(found(RULE, &sending(at(20), None)), speeds);
     check(RULE, NO_DEVICE, "record with --system-metrics 500ms");
 }

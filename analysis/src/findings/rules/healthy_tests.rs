@@ -21,7 +21,8 @@ fn what_progress_bars_and_sweeps_run_is_no_logging() {
     check("logging-time", &log, found);
     let scalar = "y /v/torch/utils/tensorboard/writer.py:SummaryWriter.add_scalar / n write 300";
     check("logging-time", &format!("P py-7 / T py/7 / y /a/t.py:main:8 / {scalar}\n{work}"), found);
-    check("logging-time", "kernels: P py-7 / n f 5x1", "record with nothing");
+    let runs = "record with a program that runs meanwhile, or a longer --duration";
+    check("logging-time", "kernels: P py-7 / n f 5x1", runs);
 }
 
 #[test]
@@ -41,6 +42,27 @@ fn layouts_and_copies_in_names_of_kernels_are_no_conversions() {
         "void cudnn::ops::nchwToNhwcKernel<float, float, float>(cudnn::ops::nchw2nhwc_params_t<float>)";
     let found = "8.0% of gpu-time converts or copies tensors to another layout or type";
     check("conversions", &kernels(converts), found);
+}
+
+#[test]
+fn a_fused_kernel_that_also_converts_is_no_conversion() {
+    let compiled = |origin: &str| {
+        format!(
+            "gpu-time: P py-7 / y /a/t.py:f:4 / {origin} 100x80000
+             gpu-time: P py-7 / y /a/t.py:f:4 / g ampere_sgemm_128x64_nn 100x920000"
+        )
+    };
+    for origin in [
+        "o [inductor triton_poi_fused__to_copy_add_0] / o aten::_to_copy, aten::add / g triton_poi_fused",
+        "o [xla jit_copy_params] / o jit(copy_params)/mul / g wrapped_multiply",
+        "o [xla jit_f] / o jit(f)/convert_element_type [fused: add] / g loop_add_fusion",
+    ] {
+        check("conversions", &compiled(origin), "healthy");
+    }
+    // A kernel that does nothing else.
+    let only = "o [inductor triton_poi_fused__to_copy_0] / o aten::_to_copy / g triton_poi_fused__to_copy_0";
+    let found = "8.0% of gpu-time converts or copies tensors to another layout or type";
+    check("conversions", &compiled(only), found);
 }
 
 /// The default wait of CUDA spins on the CPU.
@@ -128,7 +150,7 @@ fn sizes_are_odd_only_where_a_device_multiplies_matrices() {
         )
     };
     let on_device = |rows| format!("{}\nkernels: P py-7 / n f 5x1", run(rows));
-    check("odd-sizes", &run(127), "record with nothing");
+    check("odd-sizes", &run(127), "record with a program that launches kernels, without --no-gpu");
     // One row is a product with a vector: memory bounds it.
     check("odd-sizes", &on_device(1), "healthy");
     check(

@@ -72,6 +72,8 @@ mod machine_tests;
 #[cfg(test)]
 mod rank_tests;
 #[cfg(test)]
+mod step_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -142,22 +142,24 @@ fn work_that_is_spread_unevenly_is_found() {
 #[test]
 fn far_longer_steps_are_counted_where_each_is_known() {
     let at = |n: u32| -> u32 { if n.is_multiple_of(50) { 50_000 } else { 1_000 } };
-    let steps = (0..200u32).map(|n| (n, at(n))).scan(0, |begin, (n, us)| {
+    let steps = (0..1000u32).map(|n| (n, at(n))).scan(0, |begin, (n, us)| {
         let line = format!("step m {begin}..{} ProfilerStep#{n}", *begin + us);
         *begin += us;
         Some(line)
     });
-    let job = job(&[steps.collect::<Vec<_>>().join("\n")]);
+    // Steps of another marker, all of which are as long.
+    let epochs = "step m 0..900000 epoch#1\nstep m 900000..1800000 epoch#2".to_owned();
+    let job = job(&[steps.collect::<Vec<_>>().join("\n"), epochs]);
     let mut profile = deepctx_profile::text::parse("").unwrap();
-    let frame = deepctx_profile::text::parse_frame(&mut profile, "r Optimizer.step#SGD").unwrap();
-    (0..200u32).for_each(|n| _ = profile.add(&[frame], Metric::StepTime, u64::from(at(n)) * 1_000));
+    let frame = deepctx_profile::text::parse_frame(&mut profile, "r ProfilerStep").unwrap();
+    (0..1000u32).for_each(|n| _ = profile.add(&[frame], Metric::StepTime, u64::from(at(n)) * 1_000));
     let subset = Subset::new(&profile, &Selection::of(Metric::StepTime));
     let mut settings = Settings::default();
     settings.only("uneven-steps").unwrap();
     let violations =
         |subset: &Subset<'_>| Findings::compute(subset, Nanos(1), &settings).findings[0].violations;
     assert_eq!(violations(&subset), 1);
-    assert_eq!(violations(&subset.with_events(Some(&job))), 4);
+    assert_eq!(violations(&subset.with_events(Some(&job))), 20);
 }
 
 #[test]

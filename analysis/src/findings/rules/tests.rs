@@ -96,7 +96,7 @@ pub(super) fn check_share(rule: &str, stack: &str, expect: &str) {
         &format!("P py-7 / T py/7 / {stack} 3\n{work} 7"),
         "record with --duration, or a higher --freq",
     );
-    check(rule, "", "record with nothing");
+    check(rule, "", "record with a program that runs meanwhile, or a longer --duration");
 }
 
 #[test]
@@ -322,7 +322,8 @@ fn waits_and_copies_that_block_are_found() {
     check("blocking-waits", &wait(600), whole);
     // Waiting once, at the end, wastes nothing.
     check("blocking-waits", "sync-time: P py-7 / T py/7 / a cudaDeviceSynchronize 1x5000000000", "healthy");
-    check("blocking-waits", "P py-7 / n f 300", "record with nothing");
+    let device = "record with a program that uses a device, without --no-gpu";
+    check("blocking-waits", "P py-7 / n f 300", device);
     let copy = |call: &str| {
         format!(
             "copy-time: P py-7 / y /a/t.py:f:4 / a {call} / g Memcpy 100x1000\ngpu-time: P py-7 / g gemm 100x1000"
