@@ -148,8 +148,9 @@ impl Findings {
     fn refer(&mut self) {
         let first = |finding: &Finding| finding.places.first().map(|place| (place.kind, place.name.clone()));
         for shared in SHARED_TIME {
-            let claims: Vec<_> =
-                self.findings.iter().filter(|of| of.rule == shared.claims).map(first).collect();
+            // One that referred to another rule says no longer what could be won.
+            let claims = |of: &&Finding| of.rule == shared.claims && of.gain.percent().is_some();
+            let claims: Vec<_> = self.findings.iter().filter(claims).map(first).collect();
             let is_claimed = |of: &Finding| match shared.at_one_place {
                 true => claims.contains(&first(of)),
                 false => !claims.is_empty(),

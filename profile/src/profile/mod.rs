@@ -90,6 +90,10 @@ pub struct Meta {
     pub version: String,
     /// Options in force, name and value, as on the command line.
     pub options: Vec<(String, String)>,
+    /// CPUs that the targets might use together as the capture began, by their affinities and CPU limits; `None` if it
+    /// is not known, or if every process of the machine was a target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_cpus: Option<u32>,
     /// Of a profile written by a flight recorder: its part of the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptWindow>,

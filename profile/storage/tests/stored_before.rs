@@ -40,6 +40,7 @@ fn empty() -> Profile {
         frequency_hz: 99,
         version: "0.1.0".to_owned(),
         options: vec![("freq".to_owned(), "99".to_owned()), ("gpu-activity".to_owned(), "on".to_owned())],
+        allowed_cpus: None,
         kept: None,
     };
     Profile::new(meta, Limits::default())

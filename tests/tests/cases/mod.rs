@@ -7,13 +7,14 @@ use crate::cli_support::expect_code;
 use serde_json::Value;
 
 /// Rules about the machine, whose CPUs and disks other programs use too, and about where time goes, which is no defect.
-const NO_DEFECTS: [&str; 8] = [
+const NO_DEFECTS: [&str; 9] = [
     "cpu-limit",
     "cpu-pressure",
     "cpu-queue",
     "cpu-steal",
     "gpu-throttling",
     "hotspot",
+    "io-bottleneck",
     "io-pressure",
     "memory-pressure",
 ];

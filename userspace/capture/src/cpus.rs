@@ -63,7 +63,7 @@ fn read_list(path: &Path) -> io::Result<Vec<u32>> {
 }
 
 /// Parses a list such as `0-3,8,10-11`.
-fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
+pub(super) fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     /// More CPUs than any kernel is built for.
     const CPUS_MAX: u32 = 1 << 16;
     let mut cpus = Vec::new();

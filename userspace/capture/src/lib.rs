@@ -48,6 +48,7 @@
 //! [`job`] the ranks of distributed programs, [`applicable`] the features for what processes run. [`dump`], [`doctor`]
 //! and [`gpus`] work without a capture; [`clock`], [`cost`] and [`supervisor`] serve the program that runs one.
 
+mod allowed_cpus;
 pub mod applicable;
 mod arch;
 mod arena;
@@ -108,6 +109,7 @@ mod wait_counters;
 mod waiting_scans;
 mod waiting_threads;
 
+pub use allowed_cpus::allowed_cpus;
 pub use budget::{Budget, ProbeHold};
 pub use called_functions::CalledFunctionMap;
 pub use capture::{Capture, find_job, find_processes, require_capabilities};

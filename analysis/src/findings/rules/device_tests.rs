@@ -5,7 +5,9 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::text;
 use deepctx_profile::units::Nanos;
 
+use super::gain_tests::on_devices;
 use super::tests::{check, check_share, found, on_machine, profile};
+use crate::findings::{Findings, Settings};
 
 /// A program whose GPU was not queried.
 const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
@@ -35,6 +37,38 @@ pub(super) fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
             profile.tree.add(node, metric, value);
             profile.timeline.add_span(node, metric, from, to, value);
         }
+    }
+    profile
+}
+
+/// The same with one more GPU, with as much of its memory in use.
+pub(super) fn with_gpu(mut profile: Profile, number: u32, gpu: [u64; 20], memory: u64) -> Profile {
+    let name = format!("m gpu {number} GPU-b");
+    let frames = ["m machine", name.as_str()].map(|text| text::parse_frame(&mut profile, text).unwrap());
+    let node = profile.add(&frames, Metric::Samples, 0);
+    for (half, busy) in (0u64..).zip(gpu) {
+        let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
+        let figures = [
+            (Metric::GpuBusyTime, busy * 5_000_000),
+            (Metric::MemoryUsedBytes, memory * 80 / 100),
+            (Metric::MemoryTotalBytes, 80),
+        ];
+        for (metric, value) in figures {
+            profile.tree.add(node, metric, value);
+            profile.timeline.add_span(node, metric, from, to, value);
+        }
+    }
+    profile
+}
+
+/// The same with a CPU that waits for disks for these parts of the half seconds, in percent.
+pub(super) fn with_io_wait(mut profile: Profile, waits: [u64; 20]) -> Profile {
+    let frames = ["m machine", "m cpu 0"].map(|text| text::parse_frame(&mut profile, text).unwrap());
+    let node = profile.add(&frames, Metric::Samples, 0);
+    for (half, waits) in (0u64..).zip(waits) {
+        let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
+        profile.tree.add(node, Metric::CpuIoWaitTime, waits * 5_000_000);
+        profile.timeline.add_span(node, Metric::CpuIoWaitTime, from, to, waits * 5_000_000);
     }
     profile
 }
@@ -85,6 +119,86 @@ fn devices_that_rest_while_a_thread_works_are_found() {
     let runs = "record with a program that runs meanwhile, or a longer --duration";
     assert_eq!(found(RULE, &utilization(rests, 25, 100)), runs);
     check(RULE, LAUNCHES, READ_GPUS);
+}
+
+#[test]
+fn devices_that_rest_while_disks_are_waited_for_are_found() {
+    const RULE: &str = "io-bottleneck";
+    let rests = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 0 });
+    let held = "For 75% of the time, GPUs hardly work while a CPU waits for disks";
+    assert_eq!(found(RULE, &with_io_wait(utilization(rests, 25, 20), [60; 20])), held);
+    assert_eq!(found(RULE, &with_io_wait(utilization(rests, 25, 20), [40; 20])), "healthy");
+    assert_eq!(found(RULE, &with_io_wait(utilization(rests, 25, 20), [0; 20])), "healthy");
+    assert_eq!(found(RULE, &with_io_wait(utilization([55; 20], 25, 20), [60; 20])), "healthy");
+    // It is waited for while the GPU works: data are read ahead.
+    let by_turns = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 20 });
+    assert_eq!(found(RULE, &with_io_wait(utilization(rests, 25, 20), by_turns)), "healthy");
+    // Before its first kernel a program reads its model.
+    let starts = std::array::from_fn(|half| if half < 15 { 0 } else { 100 });
+    assert_eq!(found(RULE, &with_io_wait(utilization(starts, 25, 20), [60; 20])), "healthy");
+    // Another GPU works.
+    let works = with_gpu(with_io_wait(utilization(rests, 25, 20), [60; 20]), 1, [90; 20], 25);
+    assert_eq!(found(RULE, &works), "healthy");
+    assert_eq!(found(RULE, &utilization(rests, 25, 20)), "record with --system-metrics 500ms");
+    check(RULE, LAUNCHES, "record with nothing");
+    check(RULE, NO_DEVICE, "record with nothing");
+}
+
+#[test]
+fn gpus_that_are_used_little_throughout_are_found() {
+    const RULE: &str = "underused-device";
+    let little = "For 95% of the time, 1 GPU is busy 60% or less";
+    // Busy enough for other rules, whose limit is a mean of 50 %.
+    assert_eq!(found(RULE, &utilization([60; 20], 90, 90)), little);
+    assert_eq!(found(RULE, &utilization([75; 20], 90, 90)), "healthy");
+    // More than one window in twenty.
+    let sometimes = std::array::from_fn(|half| if half % 8 < 1 { 95 } else { 40 });
+    assert_eq!(found(RULE, &utilization(sometimes, 25, 20)), "healthy");
+    // The other one has a display only.
+    let display = with_gpu(utilization([95; 20], 25, 20), 1, [2; 20], 25);
+    assert_eq!(found(RULE, &display), "healthy");
+    let two = with_gpu(utilization([60; 20], 25, 20), 1, [50; 20], 25);
+    assert_eq!(found(RULE, &two), "For 95% of the time, 2 GPUs are busy 60% or less");
+    check(RULE, LAUNCHES, "record with nothing");
+    check(RULE, NO_DEVICE, "record with nothing");
+}
+
+#[test]
+fn work_spread_unevenly_over_gpus_is_found() {
+    const RULE: &str = "load-balancing";
+    let two = |one: [u64; 20], other: [u64; 20]| with_gpu(utilization(one, 25, 20), 1, other, 25);
+    let uneven = "Work is spread unevenly over 2 GPUs: gpu 0 GPU-a is busy 90% of the time, gpu 1 GPU-b 40%";
+    assert_eq!(found(RULE, &two([90; 20], [40; 20])), uneven);
+    assert_eq!(found(RULE, &two([90; 20], [90; 20])), "healthy");
+    // No bin in common, and nearly the same work.
+    assert_eq!(found(RULE, &two([95; 20], [93; 20])), "healthy");
+    // As much work, at other times.
+    let first = std::array::from_fn(|half| if half % 2 < 1 { 90 } else { 30 });
+    let last = std::array::from_fn(|half| if half % 2 < 1 { 30 } else { 90 });
+    assert_eq!(found(RULE, &two(first, last)), "healthy");
+    assert_eq!(found(RULE, &utilization([90; 20], 25, 20)), "record with nothing");
+    check(RULE, NO_DEVICE, "record with nothing");
+    // Two of three are alike.
+    let three = with_gpu(two([90; 20], [90; 20]), 2, [30; 20], 25);
+    let uneven = "Work is spread unevenly over 3 GPUs: gpu 0 GPU-a is busy 90% of the time, gpu 2 GPU-b 30%";
+    assert_eq!(found(RULE, &three), uneven);
+}
+
+/// A driver does not say whose work a GPU runs.
+#[test]
+fn another_job_on_a_gpu_is_no_imbalance() {
+    let gpus = with_gpu(utilization([90; 20], 25, 20), 1, [40; 20], 25);
+    let used = |activities: &[(u32, u32, u64, u64)]| {
+        let mut profile = on_devices(activities);
+        profile.merge(&gpus);
+        let mut settings = Settings::default();
+        settings.only("load-balancing").unwrap();
+        let found = Findings::of_profile(&profile, Nanos(10_000_000_000), &settings);
+        found.checks[0].reason_key.clone().unwrap_or_else(|| found.checks[0].outcome.clone())
+    };
+    assert_eq!(used(&[(7, 0, 0, 9_000)]), "gpus-of-others");
+    assert_eq!(used(&[(7, 0, 0, 9_000), (7, 1, 0, 4_000)]), "findings");
+    assert_eq!(used(&[(7, 0, 0, 9_000), (8, 0, 0, 4_000)]), "findings");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use deepctx_profile::metric::Metric;
 
 use super::loader_workers::{workers, workers_figure};
 use super::loading::no_loading;
-use super::pressure::{cpus, cpus_busy_percent, no_system_metrics};
+use super::pressure::{cpu_figures, no_system_metrics, usable_cpus, usable_cpus_busy_percent};
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, counted, no_host_time, no_waits};
 use crate::amount::percent;
 use crate::findings::finding::Figure;
@@ -14,7 +14,8 @@ pub(super) const RULE: Rule = Rule {
     id: "few-loader-workers",
     what: "steps that wait for batches of few loader workers, while the machine has idle CPUs",
     definition: "the share of `slow-data-loader` ≥ `wait_percent`, processes and threads seen in phase \
-                 `loading worker` at one time / CPUs of the machine < `min_percent` percent, and CPUs busy ≤ `busy_percent`; fewer \
+                 `loading worker` at one time / CPUs of the machine, or those that the affinity and the CPU limit of \
+                 the targets allow if these are fewer, < `min_percent` percent, and CPUs busy ≤ `busy_percent`; fewer \
                  workers than CPUs alone are no defect, since a training that waits for no batch needs no more",
     source: "SageMaker Debugger (`Dataloader`); threshold of waits of Kineto",
     origin: "active workers / cores < 70 % or > 200 %",
@@ -33,11 +34,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if !loading.with_waits {
         return no_waits();
     }
-    let cpus = cpus(facts);
+    let cpus = usable_cpus(facts);
     if cpus == 0 {
         return no_system_metrics();
     }
-    let (workers, busy) = (workers(facts, metric), cpus_busy_percent(facts));
+    let (workers, busy) = (workers(facts, metric), usable_cpus_busy_percent(facts));
     let of_cpus = percent(workers, cpus);
     // Without any, `synchronous-data-loader` reports it.
     if workers == 0 || of_cpus >= values.get("min_percent") || busy > values.get("busy_percent") {
@@ -67,8 +68,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     match draft {
         Ok(mut draft) => {
             draft.evidence.push(workers_figure(workers));
-            draft.evidence.push(Figure::measured("CPUs of the machine", cpus as f64, "count"));
-            draft.evidence.push(Figure::measured("CPUs of the machine busy", busy, "percent"));
+            draft.evidence.extend(cpu_figures(facts));
+            draft.evidence.push(Figure::measured("CPUs busy", busy, "percent"));
             Outcome::Findings(vec![draft.finding(values)])
         }
         Err(outcome) => outcome,

@@ -10,7 +10,7 @@ use deepctx_profile::text;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use super::device_tests::{sending, throttled, utilization, with_thread};
+use super::device_tests::{sending, throttled, utilization, with_gpu, with_io_wait, with_thread};
 use super::healthy_tests::{queued, waiting};
 use super::tests::{could_win_what_it_touches, on_machine, profile};
 use super::{RULES, rank_tests};
@@ -184,7 +184,19 @@ fn other_defects() -> Vec<(&'static str, Profile, &'static str)> {
             with_thread(utilization(bursts, 25, 20), [100; 20]),
             "at most 50.0% of length of the capture",
         ),
+        (
+            "io-bottleneck",
+            with_io_wait(utilization(bursts, 25, 20), [60; 20]),
+            "at most 50.0% of length of the capture",
+        ),
         ("bursty-device", utilization(bursts, 25, 20), "at most 50.0% of length of the capture"),
+        ("underused-device", utilization([60; 20], 90, 90), "at most 40.0% of length of the capture"),
+        // The mean is 65 %.
+        (
+            "load-balancing",
+            with_gpu(utilization([90; 20], 25, 20), 1, [40; 20], 25),
+            "at most 25.0% of length of the capture",
+        ),
         ("small-batch", utilization([40; 20], 25, 20), "at most 60.0% of length of the capture"),
         ("full-memory", utilization([90; 20], 96, 20), "not known"),
         ("network-limit", sending(full, Some(1000)), "at most 20.0% of length of the capture"),
@@ -212,7 +224,7 @@ fn what_could_be_won_is_bounded_by_what_is_affected() {
 }
 
 /// A profile with activities: process, device, from and to in milliseconds.
-fn on_devices(activities: &[(u32, u32, u64, u64)]) -> Profile {
+pub(super) fn on_devices(activities: &[(u32, u32, u64, u64)]) -> Profile {
     let mut profile = profile("gpu-time: P py-7 / g gemm 1x1000");
     for (pid, device, from, to) in activities {
         profile.gpu.activities.push(Activity {
@@ -379,6 +391,28 @@ fn time_is_claimed_by_one_rule() {
     assert_eq!((places.len(), places[1].name.as_str()), (2, "train.py:step:31"));
     let pressed = on_machine("system:cpu-pressure-time: m machine 20x150000000");
     check_shared(["cpu-pressure", "cpu-queue"], &queued(&pressed));
+}
+
+#[test]
+fn rest_of_gpus_is_claimed_by_one_rule() {
+    let bursts = std::array::from_fn(|half| if half % 4 < 1 { 100 } else { 0 });
+    let waits = with_io_wait(utilization(bursts, 25, 20), [60; 20]);
+    check_shared(["io-bottleneck", "idle-device"], &waits);
+    check_shared(["bursty-device", "io-bottleneck"], &waits);
+    check_shared(["io-bottleneck", "cpu-bottleneck"], &with_thread(waits.clone(), [100; 20]));
+    let mut pressed = profile("system:io-pressure-time: m machine 20x300000000");
+    pressed.merge(&waits);
+    check_shared(["io-bottleneck", "io-pressure"], &pressed);
+    // Nor does a rule refer to one that refers to another.
+    let three = found(&["bursty-device", "io-bottleneck", "io-pressure"], &pressed);
+    let claims = |rule: &str| three.iter().find(|of| of.rule == rule).unwrap().gain.percent().is_some();
+    assert_eq!(["bursty-device", "io-bottleneck", "io-pressure"].map(claims), [true, false, true]);
+    check_shared(["underused-device", "idle-device"], &utilization([40; 20], 25, 20));
+    check_shared(["underused-device", "small-batch"], &utilization([60; 20], 25, 20));
+    let two = |cpu: u64| with_gpu(utilization([60; 20], 25, cpu), 1, [10; 20], 25);
+    check_shared(["load-balancing", "idle-device"], &two(20));
+    check_shared(["load-balancing", "small-batch"], &two(20));
+    check_shared(["load-balancing", "underused-device"], &two(90));
 }
 
 #[test]

@@ -49,9 +49,11 @@ impl Utilization {
 
 /// One GPU.
 pub(super) struct GpuUtilization {
+    /// As the table of the machine names it.
+    pub(super) name: String,
     pub(super) busy: Percentiles,
     /// The same in the order of time.
-    by_time: Vec<f64>,
+    pub(super) by_time: Vec<f64>,
     /// Mean over the windows.
     pub(super) mean_busy: f64,
     /// Used part of its memory; `None` if the driver does not report it.
@@ -95,7 +97,13 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
         });
         let by_time = since(row);
         let mean = by_time.iter().sum::<f64>() / by_time.len().max(1) as f64;
-        GpuUtilization { busy: Percentiles::of(&by_time), mean_busy: mean.clamp(0.0, 100.0), memory, by_time }
+        GpuUtilization {
+            name: row.resource.clone(),
+            busy: Percentiles::of(&by_time),
+            by_time,
+            mean_busy: mean.clamp(0.0, 100.0),
+            memory,
+        }
     });
     let (all, since) = (cpus.by_time.len(), since(cpus));
     Ok(Utilization {

@@ -39,7 +39,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 }
 
 /// Waits of the program itself, if they were recorded. They are no bound: it may wait for a process that reads for it.
-fn waits_for_disks(facts: &Facts<'_>) -> Option<Figure> {
+pub(super) fn waits_for_disks(facts: &Facts<'_>) -> Option<Figure> {
     let waits = own_waits(facts, "disk")?;
     let waited = waits.known_ns as f64;
     Some(match waits.unknown_ns > 0 {

@@ -98,6 +98,44 @@ fn too_many_loader_workers_are_found() {
     check("loader-workers", &workers(5), "record with --system-metrics 500ms");
 }
 
+/// As in a container with some of the machine's CPUs.
+#[test]
+fn workers_are_compared_with_the_cpus_they_may_use() {
+    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode";
+    let cpus: String =
+        (0..16).map(|cpu| format!("system:cpu-busy-time: m machine / m cpu {cpu} 20x100000000\n")).collect();
+    let lines: String = (1..=16).map(|pid| format!("P py-{pid} / T py/{pid} / {worker} 3\n")).collect();
+    let mut many = profile(&(cpus.clone() + &lines));
+    let mut found_with = |allowed: Option<u32>| {
+        many.meta.allowed_cpus = allowed;
+        found("loader-workers", &many)
+    };
+    assert_eq!(found_with(Some(6)), "16 workers load data on 6 CPUs");
+    // A machine has no more than all, and a file may say anything.
+    for allowed in [None, Some(8), Some(16), Some(128), Some(0)] {
+        assert_eq!(found_with(allowed), "healthy", "{allowed:?}");
+    }
+    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    let train = format!(
+        "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200
+        off-cpu-time: P py-7 / T main/7 / {next} / n poll 1000x1000000
+        P py-1 / T py/1 / {worker} 30\nP py-2 / T py/2 / {worker} 30"
+    );
+    let mut few = profile(&(cpus + &train));
+    let mut found_with = |allowed: Option<u32>| {
+        few.meta.allowed_cpus = allowed;
+        found("few-loader-workers", &few)
+    };
+    assert_eq!(found_with(None), "The program waits 33% of its time for batches, of 2 workers on 16 CPUs");
+    assert_eq!(found_with(Some(4)), "The program waits 33% of its time for batches, of 2 workers on 4 CPUs");
+    assert_eq!(found_with(Some(3)), "The program waits 33% of its time for batches, of 2 workers on 3 CPUs");
+    assert_eq!(found_with(Some(2)), "healthy");
+    // It keeps the CPUs busy that it may use, whatever the others do.
+    few.merge(&profile("P py-7 / T other/9 / n gemm 2600"));
+    few.meta.allowed_cpus = Some(3);
+    assert_eq!(found("few-loader-workers", &few), "healthy");
+}
+
 #[test]
 fn few_workers_are_found_where_training_waits_and_cpus_idle() {
     const RULE: &str = "few-loader-workers";

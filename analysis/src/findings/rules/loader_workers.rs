@@ -7,16 +7,16 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::{NodeId, Tree};
 
-use super::pressure::{cpus, no_system_metrics};
+use super::pressure::{cpu_figures, no_system_metrics, usable_cpus};
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, no_host_time};
 use crate::findings::finding::{Figure, Gain, Location};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
     id: "loader-workers",
-    what: "a data loader with far more workers than the machine has CPUs",
-    definition: "processes and threads seen in phase `loading worker` at one time / CPUs of the machine > \
-                 `max_percent` percent",
+    what: "a data loader with far more workers than it has CPUs",
+    definition: "processes and threads seen in phase `loading worker` at one time / CPUs of the machine, or those that \
+                 the affinity and the CPU limit of the targets allow if these are fewer, > `max_percent` percent",
     source: "SageMaker Debugger (`Dataloader`); DeepContext 6.5 (16 loader threads for 6 cores)",
     origin: "active workers / cores < 70 % or > 200 %",
     needs: "samples with Python frames, and system metrics",
@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(host) = facts.host() else { return no_host_time() };
-    let cpus = cpus(facts);
+    let cpus = usable_cpus(facts);
     if cpus == 0 {
         return no_system_metrics();
     }
@@ -41,10 +41,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         share_percent: 0.0,
         gain: Gain::Unknown { because: "how much the workers hinder each other is not known".into() },
         places: batches_used(facts, host),
-        evidence: vec![
-            workers_figure(workers),
-            Figure::measured("CPUs of the machine", cpus as f64, "count"),
-        ],
+        evidence: [vec![workers_figure(workers)], cpu_figures(facts)].concat(),
         advice: "Start about as many workers as there are CPUs (num_workers); more of them compete with each other \
                  and with the training.",
         datapoints: workers,

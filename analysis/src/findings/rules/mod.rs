@@ -31,8 +31,10 @@ mod growing_memory;
 mod hotspot;
 mod idle_device;
 mod import_time;
+mod io_bottleneck;
 mod io_pressure;
 mod late_start;
+mod load_balancing;
 mod loader_workers;
 mod loading;
 mod logging_time;
@@ -56,6 +58,7 @@ mod stall_reasons;
 mod straggler;
 mod stuck_data_loader;
 mod synchronous_data_loader;
+mod underused_device;
 mod uneven_ranks;
 mod uneven_steps;
 
@@ -133,8 +136,11 @@ pub const RULES: &[&Rule] = &[
     &uneven_ranks::RULE,
     &idle_device::RULE,
     &cpu_bottleneck::RULE,
+    &io_bottleneck::RULE,
     &bursty_device::RULE,
+    &underused_device::RULE,
     &small_batch::RULE,
+    &load_balancing::RULE,
     &full_memory::RULE,
     &gpu_throttling::RULE,
     &late_start::RULE,
@@ -151,7 +157,8 @@ pub(super) struct SharedTime {
     pub(super) at_one_place: bool,
 }
 
-/// All of it. A rule that refers to another one has an unknown gain, so that none stands in the list twice.
+/// All of it, in the order of reference: nothing refers to a rule that has referred to another one. A rule that refers
+/// has an unknown gain, so that no time stands in the list twice.
 pub(super) const SHARED_TIME: &[SharedTime] = &[
     // First, since `slow-data-loader` then refers to the same one.
     SharedTime { explains: "few-loader-workers", claims: "stuck-data-loader", at_one_place: true },
@@ -160,7 +167,19 @@ pub(super) const SHARED_TIME: &[SharedTime] = &[
     SharedTime { explains: "cpu-bottleneck", claims: "idle-device", at_one_place: false },
     SharedTime { explains: "bursty-device", claims: "idle-device", at_one_place: false },
     SharedTime { explains: "bursty-device", claims: "cpu-bottleneck", at_one_place: false },
+    SharedTime { explains: "io-bottleneck", claims: "io-pressure", at_one_place: false },
+    SharedTime { explains: "io-bottleneck", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "io-bottleneck", claims: "cpu-bottleneck", at_one_place: false },
+    SharedTime { explains: "bursty-device", claims: "io-bottleneck", at_one_place: false },
     SharedTime { explains: "small-batch", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "underused-device", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "underused-device", claims: "small-batch", at_one_place: false },
+    SharedTime { explains: "underused-device", claims: "cpu-bottleneck", at_one_place: false },
+    SharedTime { explains: "underused-device", claims: "io-bottleneck", at_one_place: false },
+    // Work that moves to another GPU fills time in which that one rests.
+    SharedTime { explains: "load-balancing", claims: "idle-device", at_one_place: false },
+    SharedTime { explains: "load-balancing", claims: "small-batch", at_one_place: false },
+    SharedTime { explains: "load-balancing", claims: "underused-device", at_one_place: false },
     SharedTime { explains: "cpu-pressure", claims: "cpu-queue", at_one_place: false },
     SharedTime { explains: "uneven-ranks", claims: "straggler", at_one_place: true },
 ];

@@ -1,8 +1,8 @@
 //! Pressure: time in which programs waited for a scarce resource of the machine.
 //!
-//! Owns: [`PressureCheck`], and the waits of the program itself ([`own_waits`]). Because: the kernel counts this time
-//! the same way for CPUs, disks and memory (`Documentation/accounting/psi.rst`), and one check fits all three. Does
-//! not: know which resource is waited for.
+//! Owns: [`PressureCheck`], the waits of the program itself ([`own_waits`]), and how many CPUs it may use. Because: the
+//! kernel counts this time the same way for CPUs, disks and memory (`Documentation/accounting/psi.rst`), and one check
+//! fits all three. Does not: know which resource is waited for.
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
@@ -83,7 +83,7 @@ pub(super) fn own_waits(facts: &Facts<'_>, reason: &str) -> Option<OwnWaits> {
 }
 
 /// CPUs of the machine that were read.
-pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
+fn cpus(facts: &Facts<'_>) -> u64 {
     let profile = facts.whole();
     let cells = profile.tree.cells(Metric::CpuBusyTime);
     cells.filter(|(node, _)| resource(profile, *node).is_some_and(|name| name.starts_with("cpu "))).count()
@@ -91,12 +91,39 @@ pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
 }
 
 /// Utilization of the machine's CPUs; 0 if unknown.
-pub(super) fn cpus_busy_percent(facts: &Facts<'_>) -> f64 {
+fn cpus_busy_percent(facts: &Facts<'_>) -> f64 {
     let busy = facts.whole().tree.total(Metric::CpuBusyTime).sum;
     match facts.elapsed().0.saturating_mul(cpus(facts)) {
         0 => 0.0,
         whole => percent(busy.min(whole), whole),
     }
+}
+
+/// CPUs that the program may use: those of the machine, but no more than its affinity and its CPU limit allow. 0 if the
+/// machine was not read.
+pub(super) fn usable_cpus(facts: &Facts<'_>) -> u64 {
+    let allowed = facts.whole().meta.allowed_cpus.filter(|cpus| *cpus > 0);
+    allowed.map_or(u64::MAX, u64::from).min(cpus(facts))
+}
+
+/// Utilization of these, as far as it is known: whatever runs elsewhere, they are busy while the program runs.
+pub(super) fn usable_cpus_busy_percent(facts: &Facts<'_>) -> f64 {
+    let own = facts.whole().tree.total(Metric::CpuTime).sum;
+    let by_program = match facts.elapsed().0.saturating_mul(usable_cpus(facts)) {
+        0 => 0.0,
+        whole => percent(own.min(whole), whole),
+    };
+    cpus_busy_percent(facts).max(by_program)
+}
+
+/// Both numbers of CPUs; one where the program may use all.
+pub(super) fn cpu_figures(facts: &Facts<'_>) -> Vec<Figure> {
+    let (all, usable) = (cpus(facts), usable_cpus(facts));
+    let mut figures = vec![Figure::measured("CPUs of the machine", all as f64, "count")];
+    if usable < all {
+        figures.push(Figure::bounded("CPUs that the program may use, at most", usable as f64, "count"));
+    }
+    figures
 }
 
 /// Utilization of the machine's CPUs, and the profiled programs' own share: this shows who they compete with.

@@ -593,6 +593,27 @@ fn a_late_first_kernel_is_found() {
     assert_eq!(found_at("late-start", &whole, Some("f")), "healthy");
 }
 
+/// A training on CPUs has no kernel.
+#[test]
+fn a_late_first_step_is_found() {
+    const RULE: &str = "late-start";
+    let ranges = |late: u64| by_time(Metric::RangeTime, (0..1500).map(|second| u64::from(second > late)));
+    let with = |mut ranges: Profile, process: &str| {
+        let step = format!("step-time: P {process} / y /a/t.py:main:9 / r Optimizer.step#SGD 10x1000000");
+        ranges.merge(&profile(&step));
+        found(RULE, &ranges)
+    };
+    assert!(with(ranges(1300), "py-7").starts_with("The first training step ran 1299 s"));
+    assert_eq!(with(ranges(1), "py-7"), "healthy");
+    // Ranges of another process, and a program without steps.
+    assert_eq!(with(ranges(1300), "py-8"), "record with --gpu-activity");
+    assert_eq!(found(RULE, &ranges(1300)), "record with --gpu-activity");
+    // Kernels say it better.
+    let mut both = by_time(Metric::GpuTime, [1, 1]);
+    both.merge(&ranges(1300));
+    assert_eq!(with(both, "py-7"), "healthy");
+}
+
 #[test]
 fn losses_are_found() {
     let mut profile = profile("P py-7 / n f 300");

@@ -36,6 +36,7 @@ pub(super) fn new_profile() -> Profile {
         frequency_hz: 99,
         version: "0.1.0".to_owned(),
         options: vec![("freq".to_owned(), "99".to_owned())],
+        allowed_cpus: Some(6),
         kept: Some(KeptWindow { before: Nanos(5), before_records: 6, because: "signal".to_owned() }),
     };
     Profile::new(meta, Limits::default())

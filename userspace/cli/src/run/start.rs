@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use deepctx_capture::clock::{boot_id, monotonic_ns};
 use deepctx_capture::config::TraceWindow;
-use deepctx_capture::{Capture, CaptureConfig, CaptureError};
+use deepctx_capture::{Capture, CaptureConfig, CaptureError, allowed_cpus};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::{Nanos, Time};
@@ -94,6 +94,7 @@ pub(crate) fn meta(target: &Target) -> Meta {
         frequency_hz: target.config.frequency.0,
         version: env!("CARGO_PKG_VERSION").into(),
         options: target.config.options(),
+        allowed_cpus: allowed_cpus(&target.config.targets),
         kept: None,
     }
 }
