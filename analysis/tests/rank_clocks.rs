@@ -53,6 +53,9 @@ fn check(boot_ids: [&str; 2], ahead_ns: u64, expect: (ClockBasis, i64, Option<u6
     write(&paths[0], boot_ids[0], 0, 0);
     write(&paths[1], boot_ids[1], SECOND, ahead_ns);
     let found = OverTime::compute(&open_traces(&paths).unwrap(), Steps::default()).stragglers;
+    // The folder of both is the same job.
+    let of_folder = open_traces(&[folder.path().to_owned()]).unwrap();
+    assert_eq!(OverTime::compute(&of_folder, Steps::default()).stragglers, found, "{boot_ids:?}");
     let row = &found.ranks[1];
     let clock = (row.clock, row.clock_offset_ns, row.clock_uncertainty_ns, row.ends_compared);
     assert_eq!(clock, expect, "{boot_ids:?}");

@@ -38,6 +38,30 @@ pub struct Bandwidth {
     pub peak_gb_per_second: f64,
 }
 
+impl Bandwidth {
+    /// The first part with most bytes: its begin, from the first event of the trace, and its bandwidth, 10⁹ bytes a
+    /// second.
+    pub fn busiest_part(&self) -> (u64, f64) {
+        let most = self.most_bytes();
+        let place = self.bytes.iter().position(|bytes| *bytes == most).unwrap_or(0) as u64;
+        let begin_ns = self.begin_ns.saturating_add(place.saturating_mul(self.part_ns));
+        // Bytes per nanosecond are 10⁹ bytes per second.
+        (begin_ns, most as f64 / self.part_ns.max(1) as f64)
+    }
+
+    /// The bytes of every part of the window as shares of the most.
+    pub fn shares(&self) -> impl Iterator<Item = f64> + '_ {
+        let most = self.most_bytes().max(1) as f64;
+        let without = (PARTS as usize).saturating_sub(self.bytes.len());
+        let parts = self.bytes.iter().copied().chain(std::iter::repeat_n(0, without));
+        parts.map(move |bytes| bytes as f64 / most)
+    }
+
+    fn most_bytes(&self) -> u64 {
+        self.bytes.iter().copied().max().unwrap_or(0)
+    }
+}
+
 pub(super) fn compute(window: &Window<'_>) -> Vec<Bandwidth> {
     let mut by_name: BTreeMap<&str, Vec<DeviceOp>> = BTreeMap::new();
     for (_, op) in window.device().filter(|(_, op)| op.kind != DeviceKind::Kernel && op.bytes.0 > 0) {

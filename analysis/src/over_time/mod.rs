@@ -57,6 +57,7 @@ use deepctx_profile::trace::{Basis, DeviceKind, Job, RankTrace, Trace};
 use serde::Serialize;
 
 use collectives::Matches;
+use intervals::Intervals;
 use nesting::Nesting;
 use window::Window;
 
@@ -248,7 +249,13 @@ impl OverTime {
         let nested = || windows.iter().zip(&nestings);
         // For one step, ranks cannot be compared with a rank that lost events of it.
         let matches = if refused.is_empty() { collectives::compute(job, of) } else { Matches::default() };
-        let split = |window: &Window<'_>| steps::compute(window, &matches.waits_of(window.of.rank));
+        // A step's time may have collectives that an earlier one launched.
+        let of_others = match refused.is_empty() && of != Steps::default() {
+            true => collectives::compute(job, Steps::default()),
+            false => Matches::default(),
+        };
+        let waits = |rank| Intervals::any([matches.waits_of(rank), of_others.waits_of(rank)]);
+        let split = |window: &Window<'_>| steps::compute(window, &waits(window.of.rank));
         let steps: Vec<StepSplit> = windows.iter().flat_map(split).collect();
         let paces: Vec<(Vec<Pace>, usize)> = windows.iter().map(pacing::compute).collect();
         OverTime {

@@ -122,8 +122,8 @@ fn end_of_last(window: &Window<'_>, step: &TrainingStep) -> TraceTime {
     let launched = |id| window.of.links.launch(id).call().and_then(|call| window.of.trace.host.get(call));
     // What is launched behind its end belongs to a step that the trace has only in part, or to none.
     let time = step.op.begin..step.op.end();
-    let of_step =
-        window.device().filter(|(id, _)| launched(*id).is_some_and(|call| time.contains(&call.begin)));
+    let device = window.of.trace.device.iter();
+    let of_step = device.filter(|(id, _)| launched(*id).is_some_and(|call| time.contains(&call.begin)));
     of_step.map(|(_, op)| op.end()).fold(step.op.end(), TraceTime::max)
 }
 
@@ -132,12 +132,13 @@ const COMMUNICATION: usize = 3;
 
 /// Times of each kind, highest priority first.
 fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
+    let trace = &window.of.trace;
+    // With work that other steps launched: a moment has the same kind, whichever steps were requested.
     let device = |wanted: fn(DeviceKind, KernelClass) -> bool| {
         let of_kind =
-            window.device().filter(|(_, op)| wanted(op.kind, KernelClass::of(op.kind, window.name(op))));
+            trace.device.iter().filter(|(_, op)| wanted(op.kind, KernelClass::of(op.kind, window.name(op))));
         Intervals::of(of_kind.map(|(_, op)| (op.begin, op.end())).collect::<Vec<_>>())
     };
-    let trace = &window.of.trace;
     let host = |wanted: &dyn Fn(HostKind, &str) -> bool| {
         let of_kind = trace.host.iter().filter(|(_, op)| wanted(op.kind, trace.name(op.name)));
         Intervals::of(of_kind.map(|(_, op)| (op.begin, op.end())))
@@ -210,6 +211,30 @@ mod tests {
     fn a_step_is_as_long_whichever_steps_are_requested() {
         let first = Steps { from: None, until: Some(2) };
         assert_eq!(lengths(&OverTime::compute(&job(&[STEPS]), first)), [(1, 10)]);
+    }
+
+    #[test]
+    fn parts_of_a_step_are_those_of_the_whole_trace() {
+        let parts = |traces: &[&str], of: Steps| {
+            let found = OverTime::compute(&job(traces), of);
+            *found.steps.iter().find(|row| row.step == 2).unwrap().split.figures().unwrap()
+        };
+        let second = Steps { from: Some(2), until: None };
+        let whole = parts(&[STEPS], Steps::default());
+        // 4 µs of the first step's kernel, and its own.
+        assert_eq!((whole.kernel_ns, whole.length_ns), (12_000, 13_000));
+        assert_eq!(parts(&[STEPS], second), whole);
+        let rank = |begin: u64| {
+            format!(
+                "step m 0..10 ProfilerStep#1\n step m 10..100 ProfilerStep#2
+                 call m 1..2 cudaLaunchKernel #1\n kernel 0/9 {begin}..100 ncclKernel_AllReduce #1"
+            )
+        };
+        let (first, other) = (rank(20), rank(90));
+        let ranks = [first.as_str(), other.as_str()];
+        let whole = parts(&ranks, Steps::default());
+        assert_eq!((whole.communication_ns, whole.waiting_ns), (80_000, 70_000));
+        assert_eq!(parts(&ranks, second), whole);
     }
 
     #[test]

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::basis::Basis;
-use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, LostEvents, Stream, Sync, SyncKind, Thread};
+use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, Stream, Sync, SyncKind, Thread};
 use super::exchanges::Exchanges;
 use super::graph_edges::RecordedGraphs;
-use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, RecordedEvent, RecordedKind};
+use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, RecordedEvent, RecordedGaps, RecordedKind};
 use super::stream_handles::{Handle, PendingSync, StreamsByHandle};
-use super::{Trace, TraceTime};
+use super::{Trace, TraceTime, UNKNOWN_LANE};
 use crate::context::phase::{Phase, phases};
 use crate::intern::{Id, StrId};
 use crate::ledger::Stage;
@@ -36,8 +36,9 @@ const PER_THREAD: u64 = 2;
 
 /// The traces of the processes of a recording, by process id. `profile` has the contexts that events refer to.
 ///
-/// An event without its lane is counted in the ledger of the first trace as unreadable. Counters of the machine, and of
-/// processes without any other event, are in the first trace: counters alone make none.
+/// An event without its lane is counted in the ledger of the first trace as unreadable, and noted as lost in all of
+/// them. Rows for lost events say when, not why: the recorder's account has their counts. Counters of the machine, and
+/// of processes without any other event, are in the first trace: counters alone make none.
 pub fn assemble(
     profile: &Profile,
     lanes: &[Lane],
@@ -48,14 +49,14 @@ pub fn assemble(
     let recorded = PhasedProfile { profile, phases: &phases };
     let mut processes: BTreeMap<u32, Assembly> = BTreeMap::new();
     let mut counters = RecordedCounters::default();
-    let mut without_lane = 0;
+    let mut without_lane = UnknownLanes::default();
     for event in events {
-        match lanes.get(event.lane as usize) {
+        match lanes.get(event.lane as usize).filter(|lane| **lane != LOST_LANE) {
             Some(&lane @ (Lane::Thread { pid, .. } | Lane::Stream { pid, .. })) => {
                 processes.entry(pid).or_default().take(recorded, lane, &shared, &event);
             }
             Some(Lane::Counter { pid, metric, node }) => counters.add(*pid, *metric, *node, event),
-            None => without_lane += 1,
+            None => without_lane.add(&event),
         }
     }
     let mut traces: Vec<_> = processes.into_iter().map(|(pid, of)| (pid, of.finish(profile))).collect();
@@ -64,10 +65,41 @@ pub fn assemble(
         trace.device_clock = process.and_then(|process| process.clock);
     }
     counters.place(profile, &mut traces);
-    if let Some((_, first)) = traces.first_mut() {
-        first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), without_lane);
-    }
+    without_lane.place(&mut traces);
     traces
+}
+
+/// Stands for a lane whose file could not be read: no thread of a program has these numbers.
+pub const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
+
+/// Events whose lanes could not be read: they may be of any process.
+#[derive(Default)]
+struct UnknownLanes {
+    count: u64,
+    times: RecordedGaps,
+}
+
+impl UnknownLanes {
+    fn add(&mut self, event: &RecordedEvent) {
+        // A row for lost events is none.
+        self.count += u64::from(event.kind != RecordedKind::Gap);
+        if event.kind != RecordedKind::Counter {
+            self.times.add(event);
+        }
+    }
+
+    fn place(mut self, traces: &mut [(u32, Trace)]) {
+        for RecordedEvent { start, end, position, .. } in self.times.take() {
+            let from = TraceTime::from_nanos(start.0);
+            for (_, trace) in &mut *traces {
+                let pushed = trace.lose(UNKNOWN_LANE, from, from + end.duration(), position);
+                count_pushed(trace, pushed);
+            }
+        }
+        if let Some((_, first)) = traces.first_mut() {
+            first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), self.count);
+        }
+    }
 }
 
 /// The profile that events refer to.
@@ -134,16 +166,14 @@ impl Assembly {
     }
 
     fn lost(&mut self, lane: Lane, event: &RecordedEvent) {
-        self.trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), event.position);
         let lane = match lane {
             Lane::Thread { tid, .. } => format!("thread {tid}"),
             Lane::Stream { device, stream, .. } => format!("gpu{device} stream {stream}"),
             // Lost values of a counter are not lost work of a step.
             Lane::Counter { .. } => return,
         };
-        let (lane, from) = (self.trace.text(&lane), TraceTime::from_nanos(event.start.0));
-        let lost = LostEvents { lane, from, to: from + event.end.duration(), events: event.position };
-        let pushed = self.trace.lost.push(lost);
+        let from = TraceTime::from_nanos(event.start.0);
+        let pushed = self.trace.lose(&lane, from, from + event.end.duration(), event.position);
         count_pushed(&mut self.trace, pushed);
     }
 

@@ -45,7 +45,7 @@ use crate::intern::{Id, StrId, Strings};
 use crate::ledger::Ledger;
 use crate::units::{Nanos, Time, clock};
 
-pub use assemble::assemble;
+pub use assemble::{LOST_LANE, assemble};
 pub use basis::Basis;
 pub use call_context::{CallContext, CallContexts};
 pub use communicators::{GroupRanks, name_with_ranks};
@@ -79,6 +79,9 @@ pub use wait::{Wait, Waiter};
 pub type TraceTime = Time<clock::TraceClock>;
 /// A length of time of a trace.
 pub type Duration = Nanos;
+
+/// The lane of losses whose lane is not known.
+pub const UNKNOWN_LANE: &str = "unknown lanes";
 
 /// Most bytes of names: a trace of millions of events has some thousand distinct ones.
 const NAMES_MAX: usize = 1 << 28;
@@ -232,6 +235,18 @@ impl Trace {
     /// The handle of a stream.
     pub fn stream(&mut self, device: u32, stream: Option<u64>) -> Id<Stream> {
         self.streams.id(Stream { device, stream })
+    }
+
+    /// Notes when events of a lane were lost. `None` if there is no room.
+    pub fn lose(
+        &mut self,
+        lane: &str,
+        from: TraceTime,
+        to: TraceTime,
+        events: u64,
+    ) -> Option<Id<LostEvents>> {
+        let lane = self.text(lane);
+        self.lost.push(LostEvents { lane, from, to, events })
     }
 
     /// Every thread, in the order of their handles.

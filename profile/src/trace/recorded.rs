@@ -447,6 +447,8 @@ reasons! {
             helps "a shorter window, or another disk (`-o`)";
         WithoutTimes, "trace-without-times", "work of a device has no times, or its clock is not known";
         Unreadable, "trace-unreadable", "events are in a file of the trace that could not be read";
+        Unfinished, "trace-lost-unfinished",
+            "events were lost, and the capture did not end well: the trace has their number, and not the cause";
     }
 }
 

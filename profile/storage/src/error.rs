@@ -144,7 +144,7 @@ pub enum NotAProfile {
     #[error("a part of the time is read of captures with `record --trace` only: this is another tool's file")]
     NoParts,
     /// The folder has no traces.
-    #[error("the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.pftrace, *.sqlite)")]
+    #[error("the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.pftrace, *.sqlite, *.dctx)")]
     NoTraces,
     /// It has more traces than are read.
     #[error("the folder holds {count} traces, and {most} are read at most")]

@@ -18,6 +18,8 @@ use crate::store::{self, Recording, TracePart};
 
 /// Suffixes of trace files: a folder of them may contain other files, too.
 const NAMES: [&str; 5] = [".json", ".xplane.pb", ".pftrace", ".perfetto-trace", ".sqlite"];
+/// Suffix of captures of ours in a folder.
+const CAPTURE: &str = ".dctx";
 /// Further suffixes of packed ones.
 const PACKED: [&str; 2] = [".gz", ".zst"];
 /// Maximum files of a folder: the largest jobs have tens of thousands of ranks, but nobody traces all of them.
@@ -29,8 +31,8 @@ const ENTRIES_MAX: usize = 16 * FILES_MAX;
 /// virtual machines were resumed from one, with one boot id and two clocks.
 const CALENDAR_ERROR_MAX_NS: u128 = 1_000_000_000;
 
-/// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile recorded with its
-/// events.
+/// Opens traces as one job. A path is a file, a folder with a file or a capture for each rank, or a profile recorded
+/// with its events.
 ///
 /// # Errors
 /// One of them is not a trace with events (a profile needs `record --trace`), is damaged, or two have the same rank.
@@ -167,7 +169,11 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
             all.push(path.clone());
             continue;
         }
-        let found = in_folder(path, ENTRIES_MAX);
+        let found = in_folder(path, ENTRIES_MAX).and_then(|found| {
+            // Captures beside other tools' files are left out: the files may be exports of them.
+            let has_none = found.as_ref().is_some_and(Vec::is_empty);
+            if has_none { entries(path, ENTRIES_MAX, is_capture) } else { Ok(found) }
+        });
         let found = found.map_err(|source| OpenError::Read { path: path.clone(), source })?;
         let because = match found.as_ref().map(Vec::len) {
             None => NotAProfile::TooManyEntries { most: ENTRIES_MAX },
@@ -206,20 +212,36 @@ fn leave_out_other_forms(files: &mut Vec<PathBuf>) {
     });
 }
 
-/// The traces of a folder; `None` if it has more than `most` entries.
+/// Whether an entry of a folder is another tool's trace.
+fn is_foreign(path: &Path) -> bool {
+    has_name_of_trace(&name(path)) && path.is_file()
+}
+
+/// Whether an entry of a folder is a capture of ours.
+fn is_capture(path: &Path) -> bool {
+    name(path).ends_with(CAPTURE) && (path.join("manifest.json").exists() || store::is_packed(path))
+}
+
+/// The traces of other tools in a folder; `None` if it has more than `most` entries.
 fn in_folder(path: &Path, most: usize) -> io::Result<Option<Vec<PathBuf>>> {
+    let mut found = entries(path, most, is_foreign)?;
+    found.iter_mut().for_each(leave_out_other_forms);
+    Ok(found)
+}
+
+/// Such entries of a folder, by name; `None` if it has more than `most` of any kind.
+fn entries(path: &Path, most: usize, is_wanted: fn(&Path) -> bool) -> io::Result<Option<Vec<PathBuf>>> {
     let mut files = Vec::new();
     for (number, entry) in fs::read_dir(path)?.enumerate() {
         if number >= most {
             return Ok(None);
         }
         let path = entry?.path();
-        if has_name_of_trace(&name(&path)) && path.is_file() {
+        if is_wanted(&path) {
             files.push(path);
         }
     }
     files.sort();
-    leave_out_other_forms(&mut files);
     Ok(Some(files))
 }
 
@@ -272,6 +294,24 @@ mod tests {
         fs::write(trace.path(), "{\"traceEvents\": []}").unwrap();
         check(trace.path(), false);
         check(&fixtures.join("missing.dctx"), false);
+    }
+
+    #[test]
+    fn a_folder_of_captures_has_each_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |path: &Path, expect: &[&str]| {
+            let found = files(&[path.to_owned()]).unwrap();
+            assert_eq!(found.iter().map(|file| name(file)).collect::<Vec<_>>(), expect);
+        };
+        for capture in ["b.dctx", "a.dctx", "copy"] {
+            store::Writer::create(&folder.path().join(capture), &Meta::default()).unwrap();
+        }
+        fs::create_dir(folder.path().join("empty.dctx")).unwrap();
+        check(folder.path(), &["a.dctx", "b.dctx"]);
+        // A capture is a folder as well.
+        check(&folder.path().join("a.dctx"), &["a.dctx"]);
+        fs::write(folder.path().join("a.json"), "").unwrap();
+        check(folder.path(), &["a.json"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Owns: their columns. Because: the page has room for every row, and its reader has no tool for more detail. Does not:
 //! compute; names of phases and of limits of a path are those of the text.
 
+use deepctx_profile::trace::counter_value_in_words;
 use deepctx_profile::units::Bytes;
 use deepctx_storage::export::html::{Column, Tab};
 
@@ -31,6 +32,8 @@ pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
         work::annotations(tables),
         work::pacing(tables),
         copies(tables),
+        bandwidth(tables),
+        counters(tables),
         steps(tables),
         pipeline(tables),
         messages(tables),
@@ -202,6 +205,41 @@ fn copies(tables: &OverTime) -> Tab {
         ]
     });
     first("copies", "Copies and fills", &columns, rows)
+}
+
+fn bandwidth(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Rank", "Peak GB/s", "Busiest hundredth, GB/s", "At"]),
+        vec![Column::code("What"), Column::strip("By time")],
+    ];
+    let rows = tables.bandwidth.iter().map(|row| {
+        let (at_ns, most) = row.busiest_part();
+        let digits = row.shares().filter_map(|share| char::from_digit((share * 9.0).round() as u32, 10));
+        vec![
+            row.rank.to_string(),
+            format!("{:.3}", row.peak_gb_per_second),
+            format!("{most:.3}"),
+            time(at_ns),
+            row.name.clone(),
+            digits.collect(),
+        ]
+    });
+    first("bandwidth", "Bandwidth over time", &columns.concat(), rows)
+}
+
+/// Like the text, without counters that are always 0.
+fn counters(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Rank", "Mean", "Least", "Most", "Values"]),
+        vec![Column::code("Process"), Column::code("Counter")],
+    ];
+    let rows = tables.counters.iter().filter(|row| row.most > 0.0).map(|row| {
+        let values = [row.mean, row.least, row.most].map(|value| counter_value_in_words(row.unit(), value));
+        let name = row.unit().map_or_else(|| format!("{} {}", row.name, row.series), |_| row.name.clone());
+        let last = [row.values.to_string(), row.process.clone(), name];
+        [row.rank.to_string()].into_iter().chain(values).chain(last).collect()
+    });
+    first("counters", "Counters", &columns.concat(), rows)
 }
 
 fn steps(tables: &OverTime) -> Tab {
@@ -427,6 +465,22 @@ mod tests {
         let kernel = |n: u64| format!("kernel 0/7 {}..{} k{n}\n", 10 * n, 10 * n + 10);
         let tab = critical_paths(&tables(&[&(0..12).map(kernel).collect::<String>()]));
         assert_eq!(tab.left_out, 2);
+    }
+
+    #[test]
+    fn bandwidth_and_counters_have_a_tab() {
+        let lines = "kernel 0/7 0..1000 a\n copy 0/7 100..200 Memcpy HtoD 1000000B
+            counter 7 0 bytes=2048 live-bytes\n counter 7 0 bytes=0 reserved-bytes";
+        let of_page: Vec<Tab> = tabs(&tables(&[lines])).collect();
+        let row = |id: &str| {
+            let tab = of_page.iter().find(|tab| tab.id == id).unwrap();
+            assert_eq!((tab.rows.len(), tab.rows[0].len()), (1, tab.columns.len()));
+            tab.rows[0].clone()
+        };
+        let by_time = ["0".repeat(10), "9".repeat(10), "0".repeat(80)].concat();
+        let bandwidth = row("bandwidth");
+        assert_eq!([&bandwidth[1], &bandwidth[2], &bandwidth[5]], ["10.000", "10.000", &by_time]);
+        assert_eq!(row("counters")[5..], ["7", "live-bytes"]);
     }
 
     #[test]

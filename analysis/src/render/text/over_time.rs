@@ -49,6 +49,7 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     operators::sequences(&tables.sequences, few, out)?;
     work::write(tables, few, out)?;
     copies(tables, few, out)?;
+    bandwidth(tables, few, out)?;
     counters::write(&tables.counters, few, out)?;
     steps(&tables.steps, few, out)?;
     out.flush()
@@ -370,6 +371,24 @@ fn copies(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()>
     more(all.len(), rows, "row", out)
 }
 
+fn bandwidth(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if tables.bandwidth.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nBandwidth over time, by hundredths of the window")?;
+    writeln!(out, "  rank  peak GB/s  busiest part, GB/s         at  parts with copies  what")?;
+    let mut all: Vec<_> = tables.bandwidth.iter().collect();
+    all.sort_rows_by(|a, b| b.peak_gb_per_second.total_cmp(&a.peak_gb_per_second));
+    for row in all.iter().take(rows) {
+        let (at_ns, most) = row.busiest_part();
+        let (peak, at) = (row.peak_gb_per_second, Nanos(at_ns).to_string());
+        let used = row.bytes.iter().filter(|bytes| **bytes > 0).count();
+        let name = without_middle(&row.name, NAME_WIDTH);
+        writeln!(out, "  {:>4}  {peak:>9.3}  {most:>18.3} {at:>10}  {used:>17}  {name}", row.rank)?;
+    }
+    more(all.len(), rows, "row", out)
+}
+
 fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()> {
     if steps.is_empty() {
         return Ok(());
@@ -450,6 +469,20 @@ mod tests {
         assert_eq!(said(0, 3), None);
         assert_eq!(said(1, 0).unwrap(), "1 of 1 link is guessed");
         assert_eq!(said(2, 1).unwrap(), "2 of 3 links are guessed");
+    }
+
+    #[test]
+    fn bandwidth_has_its_peak_and_its_busiest_part() {
+        let trace = text::parse("kernel 0/7 0..1000 a\ncopy 0/7 100..200 Memcpy HtoD 1000000B").unwrap();
+        let tables =
+            OverTime::compute(&Job::new(vec![("a.json".to_owned(), trace)]).unwrap(), Steps::default());
+        let mut out = Vec::new();
+        bandwidth(&tables, 9, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        let at = Nanos(100_000).to_string();
+        let expect =
+            format!("     0     10.000              10.000 {at:>10}                 10  Memcpy HtoD");
+        assert_eq!(shown.lines().last(), Some(expect.as_str()));
     }
 
     #[test]

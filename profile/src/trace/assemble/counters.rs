@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::counter_unit::{CounterUnit, counter_process};
 use super::super::event::{CounterStep, CounterValue};
-use super::super::recorded::{COUNTER_VALUES_MERGED, NotTraced, RecordedEvent, RecordedKind};
+use super::super::recorded::{COUNTER_VALUES_MERGED, RecordedEvent, RecordedKind};
 use super::super::{Trace, TraceTime};
 use super::tables::count_pushed;
 use crate::ledger::Stage;
@@ -39,10 +39,8 @@ impl RecordedCounters {
             let Some((_, trace)) = traces.get_mut(places.get(&pid).copied().unwrap_or(0)) else { return };
             let name = names.entry(key).or_insert_with(|| name(profile, metric, node));
             match event.kind {
-                // Lost values of a counter are not lost work of a step, so it has no lane.
-                RecordedKind::Gap => {
-                    trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), event.position);
-                }
+                // Lost values of a counter are not lost work of a step; the recorder's account counts them.
+                RecordedKind::Gap => {}
                 _ => step(trace, pid, metric, name, &event),
             }
         }

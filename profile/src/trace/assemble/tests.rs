@@ -210,7 +210,8 @@ fn what_is_missing_is_counted() {
         let store = trace.ledger.stage(Stage::Store);
         assert_eq!(store.dropped.count(key) + store.gaps.count(key), count, "{line}");
     };
-    check("gap 0 5+5 p42 lost", NotTraced::QueueFull.reason().key, 42);
+    // Rows for lost events say when; the recorder's account says how many, and why.
+    check("gap 0 5+5 p42 lost", NotTraced::QueueFull.reason().key, 0);
     let trace = &assembled("launch 0 1+1 #1 s1 x\ngap 0 5+5 p42 lost\ngap 1 7+1 p3 lost")[0].1;
     let found = trace
         .lost
@@ -218,10 +219,30 @@ fn what_is_missing_is_counted() {
         .map(|(_, lost)| (trace.name(lost.lane), lost.from.as_nanos(), lost.to.as_nanos(), lost.events));
     assert!(found.eq([("thread 8", 5, 10, 42), ("gpu0 stream 13", 7, 8, 3)]));
     check("launch 99 5+5 #2 s1 x", NotTraced::Unreadable.reason().key, 1);
+    check("gap 99 5+5 p42 x", NotTraced::Unreadable.reason().key, 0);
     check("launch 0 5+? #2 s1 x", CALL_END_MISSING.key, 1);
     check("range 0 5+? x", RANGE_END_MISSING.key, 1);
     check("step 0 5+? p3 x", RANGE_END_MISSING.key, 1);
     check("off-cpu 0 5+? x", OFF_CPU_END_MISSING.key, 1);
+}
+
+#[test]
+fn events_without_their_lanes_are_lost_for_every_process() {
+    let mut profile = Profile::new(Meta::default(), Limits::default());
+    let lines = ["launch 0 1+1 #1 s1 x", "launch 1 2+1 #1 s1 x", "kernel 2 20+5 <1 x", "kernel 9 40+5 <1 x"];
+    let events: Vec<RecordedEvent> = lines.iter().map(|line| event(&mut profile, line)).collect();
+    let traces = assemble(&profile, &[LANES[0], LANES[3], LOST_LANE], events);
+    for (pid, trace) in &traces {
+        let lost = trace.lost.iter().map(|(_, lost)| {
+            assert_eq!(trace.name(lost.lane), UNKNOWN_LANE);
+            (lost.from.as_nanos(), lost.to.as_nanos(), lost.events)
+        });
+        assert!(lost.eq([(20, 25, 1), (40, 45, 1)]), "{pid}");
+    }
+    let unreadable = |trace: &Trace| {
+        trace.ledger.stage(Stage::Store).dropped.count(NotTraced::Unreadable.reason().key)
+    };
+    assert!(traces.iter().map(|(pid, trace)| (*pid, unreadable(trace))).eq([(7, 2), (9, 0)]));
 }
 
 #[test]
@@ -330,7 +351,7 @@ fn counters_belong_to_their_process_or_the_first_trace() {
     assert_eq!(shown, expect);
     let store = traces[1].1.ledger.stage(Stage::Store);
     assert_eq!(store.gaps.count(COUNTER_VALUES_MERGED.key), 6);
-    assert_eq!(store.dropped.count(NotTraced::QueueFull.reason().key), 5);
+    assert_eq!(store.dropped.count(NotTraced::QueueFull.reason().key), 0, "the account counts them");
     assert!(traces[1].1.lost.is_empty(), "a step with a lost value of a counter is measured");
     // Counters alone are no trace.
     assert!(assemble(&profile, &lanes, [value(2, 0, 500, cpu, 125, 0)]).is_empty());

@@ -80,7 +80,7 @@ pub use pack::{pack, write as write_packed};
 pub use part::TracePart;
 pub use trace::TraceWriter;
 #[cfg(feature = "import")]
-pub use trace::{TraceGaps, TraceReader};
+pub use trace::{TraceGaps, TraceReader, UnreadableTime};
 pub use write::{Delta, MergeResult, PendingMerge, Writer};
 
 pub(crate) use read::{LostSegment, StoredProfile, open};

@@ -15,7 +15,9 @@ use crate::error::{NotAProfile, OpenError};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::profile::Meta;
-use deepctx_profile::trace::{Lane, NotTraced, RankInfo, RecordedEvent, Trace, assemble};
+use deepctx_profile::trace::{
+    Lane, NotTraced, RankInfo, RecordedEvent, RecordedKind, Trace, TraceTime, UNKNOWN_LANE, assemble,
+};
 use deepctx_profile::tree::NodeId;
 
 /// The traces of a recorded profile.
@@ -64,14 +66,19 @@ impl Recording {
         };
         let lanes: Vec<Lane> = reader.lanes().iter().map(with_node).collect();
         let mut events = PartEvents::new(reader.by_ref(), times, most);
-        let with_nodes = events.by_ref().map(|event| RecordedEvent { node: read(event.node), ..event });
+        let mut in_rows = 0_u64;
+        let with_nodes = events.by_ref().map(|event| {
+            in_rows = in_rows.saturating_add(lost_in_row(&event));
+            RecordedEvent { node: read(event.node), ..event }
+        });
         let mut traces = assemble(&profile, &lanes, with_nodes);
         if events.is_full {
             return Err(not_a_trace(NotAProfile::PartTooLarge { most }));
         }
         set_ranks(&mut traces, &ranks);
+        note_unreadable(&mut traces, reader.gaps());
         if let Some((_, first)) = traces.first_mut() {
-            count_gaps(first, reader.gaps());
+            count_gaps(first, reader.gaps(), in_rows);
             first.lost_before = lost_before(&profile.ledger);
         }
         Ok(Recording { traces, meta: profile.meta })
@@ -114,12 +121,35 @@ fn lost_before(of: &Ledger) -> Ledger {
     lost
 }
 
-/// Adds the gaps of the files to the ledger of a trace.
-fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
+/// Lost events that a row stands for.
+fn lost_in_row(event: &RecordedEvent) -> u64 {
+    if event.kind == RecordedKind::Gap { event.position } else { 0 }
+}
+
+/// Notes in each trace when events of unreadable files were: they may be of any process.
+fn note_unreadable(traces: &mut [(u32, Trace)], gaps: &TraceGaps) {
+    if gaps.unreadable_times.is_empty() {
+        return;
+    }
+    let ends = traces.iter().filter_map(|(_, trace)| trace.span()).map(|(_, end)| end);
+    let last = ends.max().unwrap_or_default();
+    for of in &gaps.unreadable_times {
+        let from = TraceTime::from_nanos(of.from.0);
+        let to = of.to.map_or(last, |to| TraceTime::from_nanos(to.0)).max(from);
+        // Without room for the row, the count in the ledger remains.
+        traces.iter_mut().for_each(|(_, trace)| _ = trace.lose(UNKNOWN_LANE, from, to, of.events));
+    }
+}
+
+/// Adds the gaps of the files to the ledger of a trace. The recorder's account has its losses; rows have them as well
+/// and count only without an account, as after a crash.
+fn count_gaps(trace: &mut Trace, gaps: &TraceGaps, in_rows: u64) {
     let ledger = &mut trace.ledger;
-    for because in [NotTraced::WriterBehind, NotTraced::WithoutTimes] {
+    for because in [NotTraced::QueueFull, NotTraced::WriterBehind, NotTraced::WithoutTimes] {
         ledger.dropped(Stage::Store, because.reason(), gaps.left_out.left_out(because));
     }
+    let without_account = if gaps.left_out.received == 0 { in_rows } else { 0 };
+    ledger.dropped(Stage::Store, NotTraced::Unfinished.reason(), without_account);
     ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), gaps.unreadable);
     ledger.gap(Stage::Store, NOT_FINISHED, u64::from(!gaps.complete));
 }
@@ -177,6 +207,52 @@ mod tests {
         // It fits: other events may belong to these steps.
         check(TracePart::Steps(Some(3), Some(5)), 20, Ok(10));
         check(TracePart::Steps(Some(30), None), 19, Err("its trace has no such training steps"));
+    }
+
+    #[test]
+    fn losses_are_counted_once_and_by_their_reason() {
+        let check = |account: Option<RecordedAccount>, expect: [u64; 3]| {
+            let temporary = tempfile::tempdir().unwrap();
+            let path = temporary.path().join("run.dctx");
+            let profile = Writer::create(&path, &Meta::default()).unwrap();
+            let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
+            let gap = RecordedEvent::gap(0, Nanos(5), Nanos(9), 1000);
+            let launch = RecordedEvent { kind: RecordedKind::Launch, id: 1, start: Nanos(1), ..gap };
+            let lanes = vec![Lane::Thread { pid: 7, tid: 8 }];
+            let events = vec![launch, gap];
+            writer.append(&mut RecordedBatch { lanes, first_lane: 0, events }).unwrap();
+            if let Some(account) = account {
+                writer.finish(&account).unwrap();
+            }
+            let trace = Recording::open(&path, TracePart::All, 20).unwrap().traces.remove(0).1;
+            let dropped = &trace.ledger.stage(Stage::Store).dropped;
+            let reasons = [NotTraced::QueueFull, NotTraced::WriterBehind, NotTraced::Unfinished];
+            assert_eq!(reasons.map(|because| dropped.count(because.reason().key)), expect);
+            assert!(trace.lost.iter().map(|(_, lost)| lost.events).eq([1000]));
+        };
+        let account = |because| {
+            let mut account = RecordedAccount::new(1001, 1);
+            account.leave_out(because, 1000);
+            Some(account)
+        };
+        check(account(NotTraced::QueueFull), [1000, 0, 0]);
+        check(account(NotTraced::WriterBehind), [0, 1000, 0]);
+        check(None, [0, 0, 1000]);
+    }
+
+    #[test]
+    fn an_unreadable_file_is_a_loss_at_its_time() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        recorded(&path);
+        std::fs::remove_file(path.join("trace-000004.parquet")).unwrap();
+        let trace = Recording::open(&path, TracePart::All, 20).unwrap().traces.remove(0).1;
+        let lost = trace.lost.iter().map(|(_, lost)| {
+            (trace.name(lost.lane), lost.from.as_nanos(), lost.to.as_nanos(), lost.events)
+        });
+        assert!(lost.eq([(UNKNOWN_LANE, 140, 150, 2)]));
+        let dropped = &trace.ledger.stage(Stage::Store).dropped;
+        assert_eq!(dropped.count(NotTraced::Unreadable.reason().key), 2);
     }
 
     #[test]

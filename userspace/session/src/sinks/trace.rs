@@ -91,6 +91,7 @@ impl TraceSink {
                 writer,
                 shared: Arc::clone(&of_thread),
                 batch: RecordedBatch::default(),
+                lost: RecordedGaps::default(),
                 asked: AskedProcesses::default(),
             };
             let run = || {
@@ -217,6 +218,8 @@ struct Files {
     shared: Arc<SharedState>,
     /// Contents of the next file.
     batch: RecordedBatch,
+    /// Events of files that could not be written, by lane.
+    lost: RecordedGaps,
     asked: AskedProcesses,
 }
 
@@ -272,6 +275,8 @@ impl Files {
                 }
                 Ok(Order::Finish(mut account)) => {
                     self.flush();
+                    // When events were lost takes less room than they do.
+                    self.flush();
                     move_unwritten(&mut account, &self.shared);
                     let finished = self.writer.finish(&account);
                     return self.note(finished.err().map(|error| error.to_string()));
@@ -297,20 +302,23 @@ impl Files {
     }
 
     fn flush(&mut self) {
+        let waited = self.batch.events.len();
+        self.batch.events.extend(self.lost.take());
         if self.batch.events.is_empty() {
             return;
         }
-        let events = self.batch.events.len();
         match self.writer.append(&mut self.batch) {
             Ok(()) => self.batch.lanes.clear(),
             Err(error) => {
-                // Lanes are tried again: later events need them.
+                // Lanes are tried again: later events need them. The events of a gap are in the account already.
+                let events = self.batch.events.iter().filter(|event| event.kind != RecordedKind::Gap).count();
                 self.shared.unwritten.fetch_add(events as u64, Ordering::AcqRel);
+                self.batch.events.iter().for_each(|event| self.lost.add(event));
                 self.note(Some(error.to_string()));
             }
         }
         self.batch.events.clear();
-        self.shared.waiting.fetch_sub(events, Ordering::AcqRel);
+        self.shared.waiting.fetch_sub(waited, Ordering::AcqRel);
     }
 
     fn note(&self, error: Option<String>) {
@@ -366,6 +374,26 @@ mod tests {
         };
         check(&[3], 3, 0);
         check(&[WAITING_MAX as u64 + 1], 0, WAITING_MAX as u64 + 1);
+    }
+
+    #[test]
+    fn events_of_a_failed_write_become_a_gap() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("run.dctx");
+        let profile = Writer::create(&folder, &Meta::default()).unwrap();
+        // A folder in the file's place simulates a full disk.
+        std::fs::create_dir(folder.join("trace-000000.parquet")).unwrap();
+        let writer = TraceWriter::create(profile.folder(), Some(Nanos(9))).unwrap();
+        let mut sink = TraceSink::new(writer).unwrap();
+        sink.take(batch(3));
+        let (account, error) = sink.finish(RecordedAccount::new(3, 3)).wait();
+        assert!(error.is_some());
+        assert_eq!((account.kept, account.left_out(NotTraced::WriterBehind)), (0, 3));
+        let list = std::fs::read(folder.join("trace.json")).unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+        let written = list["segments"].as_array().unwrap().iter().map(|file| (&file["file"], &file["rows"]));
+        let written: Vec<String> = written.map(|(file, rows)| format!("{file} {rows}")).collect();
+        assert_eq!(written, [r#""trace-lanes-000001.parquet" 1"#, r#""trace-000001.parquet" 1"#]);
     }
 
     #[test]

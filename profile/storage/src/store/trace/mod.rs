@@ -31,7 +31,7 @@ use deepctx_profile::trace::Basis;
 use deepctx_profile::trace::RankInfo;
 
 #[cfg(feature = "import")]
-pub use read::{TraceGaps, TraceReader};
+pub use read::{TraceGaps, TraceReader, UnreadableTime};
 pub use write::TraceWriter;
 
 /// The file that lists all others.
@@ -88,6 +88,9 @@ struct TraceFile {
     /// beside them. `u64::MAX` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     events_from_ns: Option<u64>,
+    /// End of the last event that is not a value of a counter; `None` without any, and in lists of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_ns: Option<u64>,
 }
 
 impl List {

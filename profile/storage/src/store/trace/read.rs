@@ -15,13 +15,15 @@ use crate::store::manifest::Segment;
 use crate::store::read::load;
 use crate::store::table::Batches;
 use deepctx_profile::trace::{
-    Basis, Cause, End, Lane, NotTraced, RecordedAccount, RecordedEvent, RecordedKind,
+    Basis, Cause, End, LOST_LANE, Lane, NotTraced, RecordedAccount, RecordedEvent, RecordedKind,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 /// Maximum lanes read: more than any recording has.
 const LANES_MAX: usize = 1 << 20;
+/// Begin of the events of a file that has nothing but values of counters.
+const ONLY_COUNTERS: Nanos = Nanos(u64::MAX);
 /// Rows of a file in memory at once while files are merged: 1 MiB.
 const BATCH_ROWS: usize = 1 << 13;
 
@@ -47,10 +49,23 @@ pub struct TraceGaps {
     pub left_out: RecordedAccount,
     /// Events in files that could not be read.
     pub unreadable: u64,
+    /// When they were. Files with nothing but values of counters are not among these.
+    pub unreadable_times: Vec<UnreadableTime>,
     /// Damage of these files, one sentence each.
     pub damaged: Vec<String>,
     /// Whether the recording ended well.
     pub complete: bool,
+}
+
+/// The time of events in a file that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableTime {
+    /// No event of these began earlier.
+    pub from: Nanos,
+    /// No event of these ended later; `None` if the list does not say.
+    pub to: Option<Nanos>,
+    /// How many there are.
+    pub events: u64,
 }
 
 /// The events of a trace, by begin. Of each file that overlaps the present time, the file's bytes and a few thousand
@@ -73,7 +88,7 @@ struct OpenFile {
     batches: Batches,
     name: String,
     events: std::vec::IntoIter<RecordedEvent>,
-    left: u64,
+    left: UnreadableTime,
 }
 
 impl<'p> TraceReader<'p> {
@@ -126,6 +141,14 @@ impl<'p> TraceReader<'p> {
         }
     }
 
+    /// The same for a file of events, of which these were left.
+    fn note_events(&mut self, file: &str, outcome: Result<(), String>, left: UnreadableTime) {
+        if outcome.is_err() && left.from < ONLY_COUNTERS {
+            self.gaps.unreadable_times.push(left);
+        }
+        self.note(file, outcome, left.events);
+    }
+
     fn read_lanes(&mut self, segment: &Segment) -> Result<(), String> {
         let mut batches =
             Batches::of(Table::TraceLanes, load(self.container, segment)?, segment.rows, BATCH_ROWS)?;
@@ -153,13 +176,17 @@ impl<'p> TraceReader<'p> {
             if self.next.peek().is_some_and(|Reverse((start, _))| *start < listed.first_ns) {
                 return;
             }
-            let Some(TraceFile { segment, .. }) = self.ahead.pop() else { return };
+            let Some(TraceFile { segment, first_ns, events_from_ns, last_ns }) = self.ahead.pop() else {
+                return;
+            };
+            let from = Nanos(events_from_ns.unwrap_or(first_ns));
+            let left = UnreadableTime { from, to: last_ns.map(Nanos), events: segment.rows };
             let batches = load(self.container, &segment)
                 .map_err(String::from)
                 .and_then(|bytes| Batches::of(Table::Trace, bytes, segment.rows, BATCH_ROWS));
             match batches {
                 Ok(batches) => {
-                    let (name, left) = (segment.file, segment.rows);
+                    let name = segment.file;
                     let file = OpenFile { batches, name, events: Vec::new().into_iter(), left };
                     let at = self.free.pop().unwrap_or_else(|| {
                         self.open.push(None);
@@ -168,7 +195,7 @@ impl<'p> TraceReader<'p> {
                     self.open[at] = Some(file);
                     self.refill(at);
                 }
-                Err(because) => self.note(&segment.file, Err(because), segment.rows),
+                Err(because) => self.note_events(&segment.file, Err(because), left),
             }
         }
     }
@@ -186,7 +213,7 @@ impl<'p> TraceReader<'p> {
         }
         if let Some(ended) = self.open[at].take() {
             self.free.push(at);
-            self.note(&ended.name, outcome, ended.left);
+            self.note_events(&ended.name, outcome, ended.left);
         }
     }
 }
@@ -207,14 +234,13 @@ impl Iterator for TraceReader<'_> {
         let Reverse((_, at)) = self.next.pop()?;
         let file = self.open[at].as_mut()?;
         let event = file.events.next()?;
-        file.left = file.left.saturating_sub(1);
+        file.left.events = file.left.events.saturating_sub(1);
+        // Sorted: the rest begins no earlier.
+        file.left.from = file.left.from.max(event.start);
         self.refill(at);
         Some(event)
     }
 }
-
-/// Placeholder for a lane whose row is lost: no event has this process.
-const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
 
 fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
     let pid = row.u32("pid")?;
@@ -336,6 +362,29 @@ mod tests {
             &[],
             &format!("trace-lanes-000000.parquet: {gone}"),
         );
+    }
+
+    #[test]
+    fn an_unreadable_file_says_when_its_events_were() {
+        let check = |damage: &dyn Fn(&std::path::Path), expect: &[(u64, Option<u64>, u64)]| {
+            let (.., gaps) = read(&[&[10, 30], &[20, 40]], |path| damage(path));
+            let times = gaps.unreadable_times.iter().map(|of| (of.from.0, of.to.map(|to| to.0), of.events));
+            assert_eq!(times.collect::<Vec<_>>(), expect);
+        };
+        let remove = |path: &std::path::Path| fs::remove_file(path.join("trace-000001.parquet")).unwrap();
+        check(&|_| {}, &[]);
+        // The last of them took 4 ns.
+        check(&remove, &[(20, Some(44), 2)]);
+        let without_end = |path: &std::path::Path| {
+            let list = path.join("trace.json");
+            let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+            for file in json["segments"].as_array_mut().unwrap() {
+                file.as_object_mut().unwrap().remove("last_ns");
+            }
+            fs::write(&list, json.to_string()).unwrap();
+            remove(path);
+        };
+        check(&without_end, &[(20, None, 2)]);
     }
 
     #[test]

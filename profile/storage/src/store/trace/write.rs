@@ -86,12 +86,14 @@ impl TraceWriter {
         let first_ns = batch.events.first().map_or(0, |event| event.start.0);
         let events_from_ns = batch.events.iter().find(is_event).map_or(u64::MAX, |event| event.start.0);
         let events_from_ns = Some(events_from_ns).filter(|from| *from > first_ns);
-        for (table, rows, first_ns, events_from_ns) in
-            [(Table::TraceLanes, lanes, 0, None), (Table::Trace, events, first_ns, events_from_ns)]
-        {
-            if let Some(segment) = self.put_segment(table, number, rows)? {
-                list.segments.push(TraceFile { segment, first_ns, events_from_ns });
-            }
+        let end = |event: &RecordedEvent| event.start.saturating_add(event.end.duration()).0;
+        let last_ns = batch.events.iter().filter(is_event).map(end).max();
+        if let Some(segment) = self.put_segment(Table::TraceLanes, number, lanes)? {
+            let (first_ns, events_from_ns, last_ns) = (0, None, None);
+            list.segments.push(TraceFile { segment, first_ns, events_from_ns, last_ns });
+        }
+        if let Some(segment) = self.put_segment(Table::Trace, number, events)? {
+            list.segments.push(TraceFile { segment, first_ns, events_from_ns, last_ns });
         }
         // The names of the files must be durable before the list has them.
         sync(&self.folder)

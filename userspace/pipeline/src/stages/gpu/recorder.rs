@@ -185,20 +185,22 @@ impl Recorder {
 
     /// A device did something.
     pub(super) fn worked(&mut self, work: &RecordedWork<'_>, activity: &Activity) {
-        let launched_within = work.launch.is_some_and(|(_, time_ns)| self.is_open(time_ns));
+        let launched_within =
+            work.launch.map(|(_, time_ns)| time_ns).filter(|time_ns| self.is_open(*time_ns));
+        let Activity { device, context, stream, .. } = *activity;
+        let lane = Lane::Stream { pid: work.pid, device, context, stream };
         let Some((begin_ns, took)) = work.times else {
-            if launched_within {
-                self.queue.leave_out(NotTraced::WithoutTimes);
+            if let Some(time_ns) = launched_within {
+                // The step that launched it lacks it, whenever it ran.
+                let at = Nanos(time_ns.saturating_sub(self.started_ns));
+                self.queue.lose(NotTraced::WithoutTimes, lane, at);
             }
             return;
         };
-        if !launched_within && !self.is_open(begin_ns) {
+        if launched_within.is_none() && !self.is_open(begin_ns) {
             return;
         }
-        let Activity { device, context, stream, .. } = *activity;
-        let Some(lane) = self.queue.lane(Lane::Stream { pid: work.pid, device, context, stream }) else {
-            return;
-        };
+        let Some(lane) = self.queue.lane(lane) else { return };
         self.queue.keep(RecordedEvent {
             kind: match activity.kind {
                 kind::KERNEL => RecordedKind::Kernel,

@@ -4,6 +4,7 @@
 //! for a writer, and dropped events must be counted by lane and time. Does not: know what events mean.
 
 use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps};
+use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 
 /// Events in the queue: two ticks at a million a second, about 26 MiB.
@@ -26,11 +27,18 @@ pub(super) struct RecordQueue {
 impl RecordQueue {
     /// The number of a lane; `None` if there is no room for it, which counts as an event left out.
     pub(super) fn lane(&mut self, lane: Lane) -> Option<u32> {
+        let number = self.number(lane);
+        if number.is_none() {
+            self.leave_out(NotTraced::QueueFull);
+        }
+        number
+    }
+
+    fn number(&mut self, lane: Lane) -> Option<u32> {
         if let Some(number) = self.lane_numbers.get(&lane) {
             return Some(*number);
         }
         if self.lanes.len() >= LANES_MAX {
-            self.leave_out(NotTraced::QueueFull);
             return None;
         }
         let number = self.lanes.len() as u32;
@@ -60,6 +68,14 @@ impl RecordQueue {
     pub(super) fn leave_out(&mut self, because: NotTraced) {
         self.account.received += 1;
         self.account.leave_out(because, 1);
+    }
+
+    /// Counts an event that is not kept, and leaves a gap at this time.
+    pub(super) fn lose(&mut self, because: NotTraced, lane: Lane, at: Nanos) {
+        self.leave_out(because);
+        if let Some(lane) = self.number(lane) {
+            self.lost.add(&RecordedEvent::gap(lane, at, at, 1));
+        }
     }
 
     /// Takes the events queued since the last time; `None` if there are none.

@@ -100,8 +100,10 @@ fn work_is_caused_by_its_launch_also_behind_the_window() {
     recorder.worked(&RecordedWork { launch: None, ..work(1, STARTED_NS + 200_000) }, &kernel());
     recorder.worked(&RecordedWork { times: None, ..work(1, 0) }, &kernel());
     let events = recorder.take().unwrap().events;
-    let [event] = events[..] else { panic!("{events:?}") };
+    let [event, gap] = events[..] else { panic!("{events:?}") };
     assert_eq!(event.cause, Some(Cause { id: 1, basis: Basis::Exact }));
+    // When work without times ran is not known; when it was launched is.
+    assert_eq!(gap, RecordedEvent::gap(event.lane, Nanos(10), Nanos(10), 1));
     let account = recorder.account();
     assert_eq!((account.received, account.kept, account.left_out(NotTraced::WithoutTimes)), (2, 1, 1));
 }
