@@ -7,8 +7,8 @@
 //! Samples arrive through [`crate::activity::probe::SAMPLES`], whose first argument has one of [`part`] in the upper
 //! half and a number in the lower half.
 
-use crate::Plain;
 use crate::call::MESSAGE_BYTES_MAX;
+use crate::{Plain, reasons};
 
 /// Symbol of the function that carries samples.
 pub const SYMBOL: &str = "deepctx_collector_samples";
@@ -24,6 +24,17 @@ pub const MODE_VARIABLE: &str = "DEEPCTX_PC_SAMPLING_MODE";
 pub const SERIALIZED: &str = "serialized";
 /// Periods that CUPTI accepts: 32 cycles to 2 147 483 648.
 pub const PERIODS: core::ops::RangeInclusive<u32> = 5..=31;
+
+reasons! {
+    class Gap, page "gpu.md";
+    /// Why it is not known what an instruction waits for.
+    pub enum NoProducer: u8 {
+        BeforeBlock = 1, "producer-before-block",
+            "instructions wait for something that was issued before their basic block: paths of the code meet there";
+        UnknownTargets = 2, "producer-unknown-targets",
+            "instructions are of kernels whose code does not say where its branches go: basic blocks are not known";
+    }
+}
 
 /// Content of the message bytes.
 pub mod part {

@@ -22,10 +22,10 @@
 //! ```
 //!
 //! Modules from the bottom up: [`units`], [`order`], [`owner`], [`intern`] (strings, frames and their handles),
-//! [`frame`], [`metric`], [`tree`], [`step_times`], [`device`] (with its memory), [`operator`], [`ledger`], [`profile`]
-//! (with its timeline); then [`context`] (the contexts that a selection leaves, and their phases) and [`view`]
-//! (requests of a screen and their snapshots). [`trace`] holds single events and stands apart from the rest; [`text`]
-//! is the form of trees in tests. The crate root has the names that most users need.
+//! [`frame`], [`metric`], [`tree`], [`step_times`], [`producers`], [`device`] (with its memory), [`operator`],
+//! [`ledger`], [`profile`] (with its timeline); then [`context`] (the contexts that a selection leaves, and their
+//! phases) and [`view`] (requests of a screen and their snapshots). [`trace`] holds single events and stands apart from
+//! the rest; [`text`] is the form of trees in tests. The crate root has the names that most users need.
 
 pub mod context;
 pub mod device;
@@ -36,6 +36,7 @@ pub mod metric;
 pub mod operator;
 pub mod order;
 pub mod owner;
+pub mod producers;
 pub mod profile;
 pub mod step_times;
 #[cfg(any(test, feature = "testing"))]

@@ -49,6 +49,18 @@ pub struct Instruction {
     pub samples_percent: f64,
     /// What the warps waited for, most samples first.
     pub reasons: Vec<Stall>,
+    /// The instructions whose results it waits for, nearest first, as modelled from the code; empty if it waits for
+    /// none, or if that is not known.
+    pub waits_for: Vec<Producer>,
+}
+
+/// An instruction that another one waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Producer {
+    /// Where it is: its offset in the kernel, or why there may be others.
+    pub at: String,
+    /// File and line; empty when unknown.
+    pub line: String,
 }
 
 /// One stall reason.
@@ -110,11 +122,8 @@ fn samples(profile: &Profile) -> FxHashMap<FrameId, Places> {
 
 fn instruction(profile: &Profile, place: FrameId, reasons: Reasons, of_kernel: u64) -> (String, Instruction) {
     let samples = sum(&reasons);
-    let (frame, label) = (profile.frames.get(place), text(profile, place));
-    let at = match frame {
-        Frame::Instruction { offset, .. } => format!("+{offset:#x}"),
-        _ => label.clone(),
-    };
+    let label = text(profile, place);
+    let producer = |at: &FrameId| Producer { at: offset(profile, *at), line: line(profile, *at) };
     let mut reasons: Vec<_> = reasons.into_iter().collect();
     reasons.sort_rows_by_key(|(metric, n)| (Reverse(*n), *metric));
     let stall = |(metric, n): (Metric, u64)| Stall {
@@ -123,11 +132,12 @@ fn instruction(profile: &Profile, place: FrameId, reasons: Reasons, of_kernel: u
         samples_percent: percent(n, samples),
     };
     let row = Instruction {
-        at,
-        line: clean(&frame.detail(&profile.strings, true)),
+        at: offset(profile, place),
+        line: line(profile, place),
         samples,
         samples_percent: percent(samples, of_kernel),
         reasons: reasons.into_iter().map(stall).collect(),
+        waits_for: profile.producers.of(place).iter().map(producer).collect(),
     };
     (label, row)
 }
@@ -136,6 +146,19 @@ fn instruction(profile: &Profile, place: FrameId, reasons: Reasons, of_kernel: u
 fn sorted(mut rows: Vec<(String, Instruction)>, most: usize) -> Table<Instruction> {
     rows.sort_rows_by(|(name, a), (other, b)| (Reverse(a.samples), name).cmp(&(Reverse(b.samples), other)));
     Table::cut(rows.into_iter().map(|(_, row)| row).collect(), most)
+}
+
+/// The offset of an instruction; of any other frame, its text.
+fn offset(profile: &Profile, frame: FrameId) -> String {
+    match profile.frames.get(frame) {
+        Frame::Instruction { offset, .. } => format!("+{offset:#x}"),
+        _ => text(profile, frame),
+    }
+}
+
+/// File and line of an instruction; empty when unknown.
+fn line(profile: &Profile, frame: FrameId) -> String {
+    clean(&profile.frames.get(frame).detail(&profile.strings, true))
 }
 
 fn text(profile: &Profile, frame: FrameId) -> String {
@@ -154,7 +177,7 @@ fn total(places: &Places) -> u64 {
 pub(crate) mod tests {
     use std::num::NonZeroU32;
 
-    use deepctx_profile::frame::Line;
+    use deepctx_profile::frame::{Line, Origin};
     use deepctx_profile::intern::StrId;
 
     use super::*;
@@ -179,6 +202,16 @@ pub(crate) mod tests {
         add("a", 0x10, NonZeroU32::new(7), Metric::StallLongScoreboard, 60);
         add("b", 0x10, NonZeroU32::new(7), Metric::StallWait, 20);
         add("a", 0x40, None, Metric::StallSelected, 20);
+        let at = |offset, line: Line| {
+            let file = if line.is_some() { file } else { StrId::EMPTY };
+            Frame::Instruction { kernel: name, offset, file, line }
+        };
+        let [waiting, load] = [at(0x10, NonZeroU32::new(7)), at(0, NonZeroU32::new(6))];
+        let (waiting, load) = (profile.frame(waiting), profile.frame(load));
+        let reason = profile.text("producer-before-block");
+        let unknown = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+        profile.producers.add(waiting, load);
+        profile.producers.add(waiting, unknown);
         profile
     }
 
@@ -198,6 +231,12 @@ pub(crate) mod tests {
             rows,
             [("+0x10", "/src/gemm.cu:7", 80.0, "long_scoreboard"), ("+0x40", "", 20.0, "selected")]
         );
+        let waits_for = |row: usize| {
+            let waits_for = kernel.instructions.rows[row].waits_for.iter();
+            waits_for.map(|of| (of.at.as_str(), of.line.as_str())).collect::<Vec<_>>()
+        };
+        assert_eq!(waits_for(0), [("+0x0", "/src/gemm.cu:6"), ("[unknown: producer-before-block]", "")]);
+        assert!(waits_for(1).is_empty());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason, Stage};
 use crate::metric::Metric;
 use crate::owner::Owner;
+use crate::producers::Producers;
 use crate::step_times::StepTimes;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
@@ -39,6 +40,7 @@ reasons! {
     pub(crate) const LANES_FULL = "lanes-full", "values of further threads are not in the timeline";
     pub(crate) const TIME_TOO_FAR = "time-too-far", "values with an impossible time are not in the timeline";
     const SHAPES_FULL = "shapes-full", "launches in further contexts have no grid and block sizes";
+    const PRODUCERS_FULL = "producers-full", "it is not known what further sampled instructions wait for";
     pub(crate) const STEP_PLACES_FULL = "step-places-full", "training steps at further places have no percentiles";
 }
 
@@ -59,6 +61,8 @@ pub struct Profile {
     pub timeline: Timeline,
     /// How often training steps took how long, beside the figures in the tree.
     pub step_times: StepTimes,
+    /// What sampled instructions of kernels wait for.
+    pub producers: Producers,
     /// Device work, beside the figures in the tree.
     pub gpu: Gpu,
     /// Memory of tensors, beside the figures in the tree.
@@ -166,6 +170,7 @@ impl Profile {
             tree: Tree::new(limits.nodes),
             timeline: Timeline::default(),
             step_times: StepTimes::default(),
+            producers: Producers::default(),
             gpu: Gpu::default(),
             memory: Vec::new(),
             ledger: Ledger::default(),
@@ -230,6 +235,7 @@ impl Profile {
             .collect();
         let frame = |id: FrameId| frames.get(id.index()).copied().unwrap_or(FrameId::TABLE_FULL);
         self.tree.merge(&other.tree, frame);
+        self.producers.merge(&other.producers, frame);
         let tree = &mut self.tree;
         self.timeline.merge(&other.timeline, |node| {
             tree.path(NodeId::ROOT, other.tree.stack(node).into_iter().map(frame))
@@ -278,6 +284,7 @@ impl Profile {
             (TIME_TOO_FAR, too_far),
             (SHAPES_FULL, self.gpu.shapes_refused()),
             (STEP_PLACES_FULL, self.step_times.refused()),
+            (PRODUCERS_FULL, self.producers.refused()),
         ];
         full.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.into(), n))
     }
@@ -326,6 +333,25 @@ mod tests {
         assert_eq!(a.executables, [executable("/l/x.so"), executable("/l/y.so")]);
         assert_eq!((a.ledger.received(), a.ledger.lost()), (3, 1));
         assert_eq!(a.ledger.check(CheckTime::Running), Ok(()));
+    }
+
+    #[test]
+    fn merging_joins_what_instructions_wait_for() {
+        let with = |stacks: &str| {
+            let mut profile = profile(stacks);
+            let kernel = profile.text("gemm");
+            let mut at = |offset| {
+                profile.frame(Frame::Instruction { kernel, offset, file: StrId::EMPTY, line: None })
+            };
+            let [waiting, load] = [at(0x20), at(0x10)];
+            profile.producers.add(waiting, load);
+            (profile, waiting, load)
+        };
+        let (mut merged, waiting, load) = with("P a-1 / k h 1");
+        // Its frames have other numbers.
+        let (other, ..) = with("P b-2 / k h 1\nP c-3 / k i 1");
+        merged.merge(&other);
+        assert_eq!(merged.producers.iter().collect::<Vec<_>>(), [(waiting, &[load][..])]);
     }
 
     #[test]

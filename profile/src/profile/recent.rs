@@ -151,6 +151,7 @@ impl RecentPart {
         copy.to.step_times = steps;
         copy.to.timeline = profile.timeline.recent_since(start, |node| copy.node(node));
         copy.devices(start, activities(profile) - begin.activities);
+        copy.producers();
         let mut window = copy.to;
         window.executables.clone_from(&profile.executables);
         let since_start = |at: Nanos| at.saturating_sub(start);
@@ -237,6 +238,18 @@ impl Copy<'_> {
         here
     }
 
+    /// What the sampled instructions of the other profile wait for.
+    fn producers(&mut self) {
+        let from = self.from;
+        for (waiting, producers) in from.producers.iter() {
+            let Some(Some(here)) = self.frames.get(waiting.index()).copied() else { continue };
+            for producer in producers {
+                let producer = self.frame(*producer);
+                self.to.producers.add(here, producer);
+            }
+        }
+    }
+
     /// Device work since `start`; `reported`: the number of activities reported since then.
     fn devices(&mut self, start: Nanos, reported: u64) {
         let from = &self.from.gpu;
@@ -268,6 +281,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frame::Frame;
+    use crate::intern::StrId;
     use crate::ledger::CheckTime;
     use crate::metric::Metric;
     use crate::testing::{grow, profile, stacks};
@@ -282,6 +297,25 @@ mod tests {
         for stage in [Stage::Decode, Stage::Order, Stage::Resolve, Stage::Attribute] {
             profile.ledger.stage_mut(stage).pass(stacks.len() as u64);
         }
+    }
+
+    #[test]
+    fn what_instructions_wait_for_is_in_the_window() {
+        let mut growing = profile("P a-1 / k h 1");
+        let kernel = growing.text("gemm");
+        let mut at = |offset| {
+            growing.frame(Frame::Instruction { kernel, offset, file: StrId::EMPTY, line: None })
+        };
+        let [load, waiting, before] = [at(0x10), at(0x20), at(0x30)];
+        growing.producers.add(waiting, load);
+        growing.producers.add(before, load);
+        let recent = RecentPart::start(&mut growing, seconds(10), Nanos(0));
+        growing.add(&[waiting], Metric::StallLongScoreboard, 1);
+        let window = recent.window(&growing, seconds(1), "key");
+        let label = |frame| window.frames.get(frame).label(&window.strings, false);
+        let producers: Vec<_> =
+            window.producers.iter().map(|(waiting, of)| (label(waiting), label(of[0]))).collect();
+        assert_eq!(producers, [("gemm+0x20".to_owned(), "gemm+0x10".to_owned())]);
     }
 
     /// Every figure with its context, independent of the order of contexts.

@@ -102,6 +102,7 @@ pub fn only_contexts(profile: &Profile, passes: impl Fn(NodeId) -> bool) -> Prof
         frames: profile.frames.clone(),
         tree,
         step_times,
+        producers: profile.producers.clone(),
         gpu,
         ledger: profile.ledger.clone(),
         ..Profile::new(Meta::default(), Limits::default())

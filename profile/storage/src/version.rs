@@ -17,7 +17,7 @@ pub struct FormatVersion {
 
 impl FormatVersion {
     /// The version written. All versions with this major number can be read.
-    pub const CURRENT: FormatVersion = FormatVersion { major: 1, minor: 6 };
+    pub const CURRENT: FormatVersion = FormatVersion { major: 1, minor: 7 };
 }
 
 impl fmt::Display for FormatVersion {

@@ -120,7 +120,7 @@ fn a_newer_minor_version_opens_with_a_note() {
     assert_eq!(opened.notes, [Note::NewerMinor { found, known: FormatVersion::CURRENT }]);
     assert_eq!(
         opened.notes[0].to_string(),
-        "it has profile format 1.99, and this program knows 1.6: what 1.99 added is left out"
+        "it has profile format 1.99, and this program knows 1.7: what 1.99 added is left out"
     );
     assert_eq!(opened.format, FileFormat::Folder(found));
     assert!(opened.is_complete());

@@ -3,7 +3,8 @@
 //! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]), in a process without privileges
 //! ([`reader`]). Because: a profiler that attaches
 //! after a program loaded its kernels finds their names nowhere else; registers and shared memory limit how many
-//! blocks are resident at once. Does not: disassemble, or decide when to search a process.
+//! blocks are resident at once. Does not: disassemble (of instructions, only what they wait for is decoded), or decide
+//! when to search a process.
 //!
 //! A cubin is an ELF file for machine 190. Up to CUDA 12 its OS/ABI is 0x33 with version 7, from CUDA 13 on 0x41 with
 //! version 8; the facts read here are the same in both (as written by `ptxas` 12.9 and 13.5):
@@ -22,6 +23,7 @@ pub mod names;
 pub mod process;
 pub mod reader;
 pub mod scan;
+pub mod scoreboard;
 pub mod stub;
 
 use std::fmt;
@@ -140,12 +142,7 @@ pub fn read(bytes: &[u8]) -> Result<Cubin, NoCubin> {
     if machine != EM_CUDA {
         return Err(NoCubin::OtherMachine(machine));
     }
-    let flags = header.e_flags.get(endian).0;
-    let arch = match header.e_ident.abi_version {
-        // The second byte since CUDA 13; the first before.
-        8.. => flags >> 8 & 0xff,
-        _ => flags & 0xff,
-    };
+    let arch = architecture(header.e_ident.abi_version, header.e_flags.get(endian).0);
     let sections = header.sections(endian, bytes).map_err(|_| NoCubin::Corrupt(CubinTable::Sections))?;
     let symbols =
         sections.symbols(endian, bytes, SHT_SYMTAB).map_err(|_| NoCubin::Corrupt(CubinTable::Symbols))?;
@@ -185,6 +182,15 @@ pub fn read(bytes: &[u8]) -> Result<Cubin, NoCubin> {
         });
     }
     Ok(cubin)
+}
+
+/// The architecture that the flags of a cubin state.
+fn architecture(abi_version: u8, flags: u32) -> u32 {
+    match abi_version {
+        // The second byte since CUDA 13; the first before.
+        8.. => flags >> 8 & 0xff,
+        _ => flags & 0xff,
+    }
 }
 
 /// Registers by symbol number. An attribute is a format byte, a kind byte, and two bytes that are the value or

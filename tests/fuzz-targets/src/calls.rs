@@ -8,7 +8,7 @@ use deepctx_pipeline::symbols::{CodeAddress, NameReceiver, ProcessFacts, PythonR
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::profile::Meta;
-use deepctx_symbolizer::cubin::{self, fatbin, lines};
+use deepctx_symbolizer::cubin::{self, fatbin, lines, scoreboard};
 use deepctx_uprobes::rows;
 
 /// A resolver without names.
@@ -67,6 +67,14 @@ pub fn run(data: &[u8]) {
                 let rows: usize = lines.functions.values().map(Vec::len).sum();
                 assert!(rows <= lines::ROWS_MAX);
                 assert!(lines.functions.values().all(|rows| rows.is_sorted_by_key(|row| row.offset)));
+            }
+            if let Ok(waits) = scoreboard::read(data) {
+                let all = waits.functions.values().flatten();
+                assert!(all.clone().count() <= scoreboard::WAITS_MAX);
+                for wait in all {
+                    assert!(wait.producers.len() <= scoreboard::PRODUCERS_MAX);
+                    assert!(wait.producers.iter().all(|producer| *producer < wait.offset));
+                }
             }
         }
         _ => {

@@ -177,6 +177,35 @@ fn samples_wait_a_bounded_time_for_their_source_lines() {
     assert!(sampled(&profile)[0].ends_with("gemm(float*)+0x40 stall:wait=1"));
 }
 
+#[test]
+fn instructions_that_wait_for_scoreboards_have_producers() {
+    let profile = with_lines(
+        "12 reason 7 6 smsp__pcsamp_warps_issue_stalled_long_scoreboard
+        12 cubin 7 77
+        20 pc 7 cubin=77 name=1 offset=0x30 reason=6
+        21 pc 7 cubin=77 name=1 offset=0x40 reason=6
+        22 pc 7 cubin=77 name=1 offset=0x50 reason=6
+        23 pc 7 cubin=77 name=1 offset=0x30 reason=4
+        lines 7 77 ok\n",
+    );
+    let label = |frame| profile.frames.get(frame).label(&profile.strings, true);
+    let producers = profile.producers.iter().map(|(waiting, of)| {
+        let of: Vec<String> = of.iter().map(|producer| label(*producer)).collect();
+        format!("{} waits for {}", label(waiting), of.join(", "))
+    });
+    let mut producers: Vec<String> = producers.collect();
+    producers.sort();
+    let expect = [
+        "gemm(float*)+0x30 (gemm.cu:9) waits for gemm(float*)+0x20 (gemm.cu:9), gemm(float*)+0x10 (gemm.cu:5)",
+        "gemm(float*)+0x40 waits for [unknown: producer-before-block]",
+    ];
+    assert_eq!(producers, expect);
+    assert!(losses(&profile).contains("pc-producers-left-out 3"), "{}", losses(&profile));
+    // A stall that has nothing to do with results has no producers.
+    let profile = with_lines("12 cubin 7 77\n20 pc 7 cubin=77 name=1 offset=0x30 reason=4\nlines 7 77 ok\n");
+    assert_eq!(profile.producers.iter().len(), 0);
+}
+
 /// Events with their sample counts.
 fn happens() -> impl Strategy<Value = (String, u64)> {
     let sample = (0u64..4, 0u64..3, 0u64..200, 0u32..4, 3u32..8, 0u32..1000).prop_map(

@@ -332,12 +332,19 @@ fn record<'a>(what: &str, rest: &[&'a str]) -> (Vec<u8>, &'a str) {
     (bytes, name)
 }
 
-/// The lines of `_Z4gemmPf`.
+/// The lines of `_Z4gemmPf`, and what its instructions wait for.
 pub(super) fn lines(pid: u32, crc: u64, because: &str) -> Input<String> {
     let functions = [("_Z4gemmPf".to_owned(), vec![(0, 0, 5), (0x20, 0, 9), (0x40, 0, 0)])];
+    let waits = [("_Z4gemmPf".to_owned(), vec![(0x30, vec![0x20, 0x10], 0), (0x40, vec![], 1)])];
     let lines = CubinLines { pid, crc, because: because.replace("ok", ""), ..CubinLines::default() };
     Input::Lines(vec![match because {
-        "ok" => CubinLines { functions: functions.into(), files: vec!["/src/gemm.cu".into()], ..lines },
+        "ok" => CubinLines {
+            functions: functions.into(),
+            files: vec!["/src/gemm.cu".into()],
+            waits: waits.into(),
+            waits_left_out: 3,
+            ..lines
+        },
         _ => lines,
     }])
 }

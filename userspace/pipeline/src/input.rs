@@ -169,7 +169,15 @@ pub struct CubinLines {
     pub files: Vec<String>,
     /// By mangled function name: offset, index of the file, and line or 0, ascending by offset.
     pub functions: BTreeMap<String, Vec<(u32, u32, u32)>>,
+    /// By mangled function name: what its instructions wait for, ascending by offset.
+    pub waits: BTreeMap<String, Vec<WaitRow>>,
+    /// Waiting instructions that are not among these: there are too many.
+    pub waits_left_out: u64,
 }
+
+/// An instruction that waits for others: its offset, theirs, and the number of a
+/// [`NoProducer`](deepctx_common::samples::NoProducer) if they are not known or not all of them are; else 0.
+pub type WaitRow = (u32, Vec<u32>, u8);
 
 impl CubinLines {
     /// File and line of an instruction.
@@ -178,6 +186,13 @@ impl CubinLines {
         let offset = u32::try_from(offset).ok()?;
         let (_, file, line) = rows[..rows.partition_point(|(begin, ..)| *begin <= offset)].last()?;
         Some((self.files.get(*file as usize)?, NonZeroU32::new(*line)?))
+    }
+
+    /// What an instruction waits for; `None` if for nothing that is known.
+    pub fn waits_at(&self, function: &str, offset: u64) -> Option<&WaitRow> {
+        let rows = self.waits.get(function)?;
+        let offset = u32::try_from(offset).ok()?;
+        rows.get(rows.binary_search_by_key(&offset, |(at, ..)| *at).ok()?)
     }
 }
 

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::supervisor::{Heartbeat, Supervisor};
 use deepctx_symbolizer::cubin::lines::Row;
-use deepctx_symbolizer::cubin::reader::CodeReader;
+use deepctx_symbolizer::cubin::reader::{CodeReader, ImageLines};
+use deepctx_symbolizer::cubin::scoreboard::Wait;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory as _};
 use deepctx_symbolizer::shares::Shares;
 use deepctx_symbolizer::{GONE_USER, accountable_user};
 
-use deepctx_pipeline::input::{CubinLines, UnreadCubin};
+use deepctx_pipeline::input::{CubinLines, UnreadCubin, WaitRow};
 
 /// Capacity of the queues of requests and answers. Images of a program that compiles at run time come one by one.
 const REQUESTS_MAX: usize = 4096;
@@ -130,7 +131,9 @@ fn fetch(processes: &mut HashMap<u32, ProcessMemory>, cubin: &UnreadCubin) -> Re
 fn bytes_of(lines: &CubinLines) -> usize {
     let rows = |rows: &Vec<(u32, u32, u32)>| rows.len() * size_of::<(u32, u32, u32)>();
     let functions = lines.functions.iter().map(|(name, of)| name.len() + rows(of)).sum::<usize>();
-    functions + lines.files.iter().map(String::len).sum::<usize>()
+    let wait = |(_, producers, _): &WaitRow| size_of::<WaitRow>() + size_of_val(&producers[..]);
+    let waits = lines.waits.iter().map(|(name, of)| name.len() + of.iter().map(wait).sum::<usize>());
+    functions + waits.sum::<usize>() + lines.files.iter().map(String::len).sum::<usize>()
 }
 
 fn failed(cubin: &UnreadCubin, because: String) -> CubinLines {
@@ -139,7 +142,7 @@ fn failed(cubin: &UnreadCubin, because: String) -> CubinLines {
 
 fn read_lines(reader: &mut CodeReader, cubin: &UnreadCubin, image: &[u8]) -> CubinLines {
     let user = accountable_user(cubin.pid).unwrap_or(GONE_USER);
-    let lines = match reader.lines(user, image) {
+    let ImageLines { lines, waits } = match reader.lines(user, image) {
         Ok(lines) => lines,
         Err(error) => return failed(cubin, error.to_string()),
     };
@@ -147,12 +150,18 @@ fn read_lines(reader: &mut CodeReader, cubin: &UnreadCubin, image: &[u8]) -> Cub
         let row = |row: Row| (row.offset, row.file, row.line.map_or(0, std::num::NonZero::get));
         (name, rows.into_iter().map(row).collect())
     });
+    let waiting = waits.functions.into_iter().map(|(name, of)| {
+        let row = |wait: Wait| (wait.offset, wait.producers, wait.unknown.map_or(0, |reason| reason as u8));
+        (name, of.into_iter().map(row).collect())
+    });
     CubinLines {
         pid: cubin.pid,
         crc: cubin.crc,
         because: String::new(),
         files: lines.files,
         functions: functions.collect(),
+        waits: waiting.collect(),
+        waits_left_out: waits.left_out,
     }
 }
 
@@ -178,6 +187,10 @@ mod tests {
         let at = |offset| lines.at("_Z5scalePfi", offset).map(|(file, line)| (file, line.get()));
         assert_eq!((at(0xa0), at(0x180)), (Some(("/src/demo/twice.cuh", 12)), None));
         assert_eq!(lines.at("_Z4gone", 0), None);
+        // The multiplication waits for the load of line 8.
+        let wait = lines.waits_at("_Z5scalePfi", 0xa0);
+        assert_eq!((wait, at(0x90)), (Some(&(0xa0, vec![0x90], 0)), Some(("/src/demo/train.cu", 8))));
+        assert_eq!((lines.waits_at("_Z5scalePfi", 0x90), lines.waits_left_out), (None, 0));
     }
 
     #[test]

@@ -342,6 +342,8 @@ mod tests {
                 because: String::new(),
                 files: vec!["/a;b.cu".into()],
                 functions: [("_Z4gemmPf".to_owned(), vec![(0, 0, 5), (16, 0, 0)])].into(),
+                waits: [("_Z4gemmPf".to_owned(), vec![(16, vec![0], 0), (32, Vec::new(), 1)])].into(),
+                waits_left_out: u64::MAX,
             }]),
             Input::Recovered(vec![RecoveredKernel {
                 pid: 7,

@@ -4,6 +4,7 @@ use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
@@ -11,8 +12,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
-use crate::findings::facts::{SAMPLES_MIN, WARP_SAMPLES};
-use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
+use crate::findings::facts::{PlacePart, SAMPLES_MIN, WARP_SAMPLES};
+use crate::findings::finding::{Basis, Figure, Finding, Gain, Location, LocationKind};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::wilson_lower;
@@ -24,6 +25,10 @@ const NO_STALLS: [Metric; 2] = [Metric::StallSelected, Metric::StallNotSelected]
 const MOST: usize = 5;
 /// Maximum number of instructions in a finding.
 const INSTRUCTIONS_MAX: usize = 3;
+/// Maximum number of stall reasons of a kernel in a finding.
+const REASONS_MAX: usize = 3;
+/// Reasons of instructions that wait for the result of another one.
+const FOR_RESULTS: [Metric; 2] = [Metric::StallLongScoreboard, Metric::StallShortScoreboard];
 
 pub(super) const RULE: Rule = Rule {
     id: "stall-reasons",
@@ -54,9 +59,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             continue;
         }
         let stalls = reasons.into_iter().filter(|(reason, _)| !NO_STALLS.contains(reason));
-        let Some((reason, n)) = stalls.max_by_key(|(reason, n)| (*n, Reverse(*reason))) else { continue };
-        if wilson_lower(n, of_kernel) * 100.0 > values.get("reason_percent") {
-            found.push((of_kernel, kernel, finding(facts, values, kernel, reason, [n, of_kernel, all])));
+        let mut stalls: Vec<(Metric, u64)> = stalls.collect();
+        stalls.sort_rows_by_key(|(reason, n)| (Reverse(*n), *reason));
+        stalls.truncate(REASONS_MAX);
+        let Some((_, n)) = stalls.first() else { continue };
+        if wilson_lower(*n, of_kernel) * 100.0 > values.get("reason_percent") {
+            let kernel_samples = KernelSamples { kernel, stalls, of_kernel, all };
+            found.push((of_kernel, kernel, finding(facts, values, &kernel_samples)));
         }
     }
     found.sort_rows_by_key(|(samples, kernel, _)| (Reverse(*samples), kernel.number()));
@@ -77,19 +86,41 @@ fn samples(facts: &Facts<'_>) -> FxHashMap<FrameId, BTreeMap<Metric, u64>> {
     kernels
 }
 
-fn finding(
-    facts: &Facts<'_>,
-    values: &Values<'_>,
+/// The samples of a hot kernel.
+struct KernelSamples {
     kernel: FrameId,
-    reason: Metric,
-    [n, of_kernel, all]: [u64; 3],
-) -> Finding {
+    /// Its stall reasons, most samples first; at least one.
+    stalls: Vec<(Metric, u64)>,
+    /// All of its samples.
+    of_kernel: u64,
+    /// Those of all kernels.
+    all: u64,
+}
+
+fn finding(facts: &Facts<'_>, values: &Values<'_>, samples: &KernelSamples) -> Finding {
+    let KernelSamples { kernel, of_kernel, all, .. } = *samples;
+    let (reason, n) = samples.stalls.first().copied().unwrap_or((Metric::StallMisc, 0));
     let (name, stall) = (facts.label(kernel), reason.name().trim_start_matches(STALL));
     let share = percent(n, of_kernel);
     let tree = &facts.profile().tree;
     let waits = |node: NodeId| tree.node(tree.node(node).parent).frame == kernel;
-    let mut instructions = facts.places(reason, PlaceKey::Leaf, waits, all);
-    instructions.truncate(INSTRUCTIONS_MAX);
+    let parts = facts.parts(reason, PlaceKey::Leaf, waits);
+    let mut parts: Vec<(FrameId, PlacePart)> = parts.into_iter().collect();
+    parts.sort_rows_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+    parts.truncate(INSTRUCTIONS_MAX);
+    let mut evidence = vec![
+        Figure::measured("samples with this reason", n as f64, "count"),
+        Figure::measured("share of the kernel's samples", share, "percent"),
+    ];
+    let figure = |(reason, n): &(Metric, u64)| {
+        Figure::measured(reason.name(), percent(*n, of_kernel), "percent")
+    };
+    evidence.extend(samples.stalls.iter().map(figure));
+    let mut advice = advice(reason).to_owned();
+    if FOR_RESULTS.contains(&reason) {
+        evidence.extend(parts.iter().filter_map(|(frame, part)| waits_for(facts, *frame, part)));
+        advice.extend(parts.first().and_then(|(frame, _)| sentence(facts, *frame)));
+    }
     let mut places = vec![Location {
         kind: LocationKind::Kernel,
         name: name.clone(),
@@ -97,7 +128,7 @@ fn finding(
         context: 0,
         share_percent: percent(of_kernel, all),
     }];
-    places.extend(instructions);
+    places.extend(parts.iter().map(|(frame, part)| facts.place(*frame, part, all)));
     places.extend(facts.lines(reason, waits, all));
     Draft {
         title: format!("{} of the samples of {name} wait: {stall}", written(share)),
@@ -108,15 +139,35 @@ fn finding(
             because: "other warps may run while one waits, so that less is won".into(),
         },
         places,
-        evidence: vec![
-            Figure::measured("samples with this reason", n as f64, "count"),
-            Figure::measured("share of the kernel's samples", share, "percent"),
-        ],
-        advice: advice(reason),
+        evidence,
+        advice: &advice,
         datapoints: all,
         violations: n,
     }
     .finding(values)
+}
+
+/// The samples of an instruction, and which ones it waits for; `None` if that is not known.
+fn waits_for(facts: &Facts<'_>, waiting: FrameId, part: &PlacePart) -> Option<Figure> {
+    let producers = facts.profile().producers.of(waiting);
+    let names: Vec<String> = producers.iter().map(|producer| facts.label(*producer)).collect();
+    let name = format!("samples of {} that wait for {}", facts.label(waiting), names.join(", "));
+    let (value, unit) = (part.sum.value as f64, "count".into());
+    (!names.is_empty()).then(|| Figure { name: name.into(), value, unit, basis: Basis::Modelled })
+}
+
+/// What an instruction waits for, as a sentence after the advice; `None` if that is not known.
+fn sentence(facts: &Facts<'_>, waiting: FrameId) -> Option<String> {
+    let frames = &facts.profile().frames;
+    let producers = facts.profile().producers.of(waiting).iter().copied();
+    let known = producers.filter(|producer| matches!(frames.get(*producer), Frame::Instruction { .. }));
+    let names: Vec<String> = known.map(|producer| facts.label(producer)).collect();
+    let (waiting, names) = (facts.label(waiting), names.split_last()?);
+    let names = match names {
+        (last, []) => last.clone(),
+        (last, others) => format!("{} or {last}", others.join(", ")),
+    };
+    Some(format!(" {waiting} waits for what {names} loads or computes (modelled)."))
 }
 
 fn advice(reason: Metric) -> &'static str {
@@ -146,7 +197,7 @@ fn advice(reason: Metric) -> &'static str {
 mod tests {
     use std::num::NonZeroU32;
 
-    use deepctx_profile::frame::Frame;
+    use deepctx_profile::frame::Origin;
     use deepctx_profile::text;
     use deepctx_profile::units::Nanos;
 
@@ -172,6 +223,16 @@ mod tests {
         }
         sample("gather", 0x20, Metric::StallSelected, 90);
         sample("other", 0x10, Metric::StallLongScoreboard, 2);
+        let (kernel, file) = (profile.text("gather"), profile.text("/a/gather.cu"));
+        let mut at = |offset: u64| {
+            let line = NonZeroU32::new(40 + offset as u32);
+            profile.frame(Frame::Instruction { kernel, offset, file, line })
+        };
+        let [waiting, load] = [at(0x10), at(0x4)];
+        let reason = profile.text("producer-before-block");
+        let unknown = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+        profile.producers.add(waiting, load);
+        profile.producers.add(waiting, unknown);
         let mut settings = Settings::default();
         settings.only("stall-reasons").unwrap();
         let found = Findings::of_profile(&profile, Nanos(1), &settings).findings;
@@ -186,5 +247,51 @@ mod tests {
             (LocationKind::Line, "train.py:step:30", "/a/train.py:30"),
         ];
         assert_eq!(places, expect);
+        let (waiting, load) = ("gather+0x10 (gather.cu:56)", "gather+0x4 (gather.cu:44)");
+        let modelled = finding.evidence.iter().filter(|figure| figure.basis == Basis::Modelled);
+        assert_eq!(
+            modelled.map(ToString::to_string).collect::<Vec<_>>(),
+            [format!(
+                "samples of {waiting} that wait for {load}, [unknown: producer-before-block]: 300 (modelled)"
+            )]
+        );
+        let sentence = format!("{waiting} waits for what {load} loads or computes (modelled).");
+        assert!(finding.advice.ends_with(&sentence), "{}", finding.advice);
+    }
+
+    #[test]
+    fn the_most_frequent_reasons_of_a_kernel_are_evidence() {
+        let mut profile = profile("P py-7 / n f 1");
+        for (reason, times) in [
+            (Metric::StallWait, 60),
+            (Metric::StallLongScoreboard, 300),
+            (Metric::StallMembar, 40),
+            (Metric::StallBarrier, 50),
+            (Metric::StallSelected, 90),
+        ] {
+            let mut frame = |text: &str| text::parse_frame(&mut profile, text).unwrap();
+            let mut stack = vec![frame("P py-7"), frame("g gather")];
+            let kernel = profile.text("gather");
+            let offset = 0x10;
+            stack.push(profile.frame(Frame::Instruction { kernel, offset, file: kernel, line: None }));
+            profile.add(&stack, reason, times);
+        }
+        let mut settings = Settings::default();
+        settings.only("stall-reasons").unwrap();
+        let found = Findings::of_profile(&profile, Nanos(1), &settings).findings;
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        let reasons: Vec<String> = finding
+            .evidence
+            .iter()
+            .filter(|figure| figure.name.starts_with(STALL))
+            .map(ToString::to_string)
+            .collect();
+        let expect = [
+            "stall:long_scoreboard: 55.6% (measured)",
+            "stall:wait: 11.1% (measured)",
+            "stall:barrier: 9.3% (measured)",
+        ];
+        assert_eq!(reasons, expect);
+        assert!(finding.evidence.iter().all(|figure| figure.basis == Basis::Measured), "no producer is known");
     }
 }

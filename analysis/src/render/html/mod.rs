@@ -20,7 +20,7 @@ use deepctx_storage::export::html::{Column, Form, PageExtras, Tab, write_with};
 
 use crate::findings::Findings;
 use crate::over_time::OverTime;
-use crate::render::text::accelerators::{occupancy, pool_lines};
+use crate::render::text::accelerators::{occupancy, pool_lines, producer_text};
 use crate::tables::ranges::Ranges;
 use crate::tables::system::{SystemMetric, SystemUnit};
 use crate::{ModelTables, Report};
@@ -245,6 +245,7 @@ fn instructions(report: &Report) -> Tab {
         Column::code("Instruction"),
         Column::text("Waited for"),
         Column::place("Line"),
+        Column::code("Produced by (modelled)"),
     ];
     let rows = report.instructions.rows.iter().flat_map(|kernel| {
         kernel.instructions.rows.iter().map(|row| {
@@ -259,6 +260,7 @@ fn instructions(report: &Report) -> Tab {
                 row.at.clone(),
                 reasons.join(", "),
                 row.line.clone(),
+                row.waits_for.iter().map(producer_text).collect::<Vec<_>>().join(", "),
             ]
         })
     });

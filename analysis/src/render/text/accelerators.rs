@@ -13,7 +13,7 @@ use deepctx_profile::units::{Bytes, counted_as};
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
 use crate::amount::percent;
 use crate::tables::devices::Devices;
-use crate::tables::instructions::{Instruction, Instructions};
+use crate::tables::instructions::{Instruction, Instructions, Producer};
 use crate::tables::kernels::{Kernel, Kernels};
 use crate::tables::memory::PeakMemory;
 
@@ -80,6 +80,9 @@ pub(super) fn instructions(instructions: &Instructions, out: &mut dyn Write) -> 
         writeln!(out, "  {}  {samples:>8}  {kernel}", share(row.samples_percent))?;
         for row in row.instructions.rows.iter().take(INSTRUCTIONS) {
             writeln!(out, "{}", instruction(row).trim_end())?;
+            for producer in &row.waits_for {
+                writeln!(out, "{:23}waits for {} (modelled)", "", producer_text(producer))?;
+            }
         }
     }
     Ok(())
@@ -91,6 +94,15 @@ fn instruction(row: &Instruction) -> String {
     let reasons = reasons.collect::<Vec<_>>().join(", ");
     let (at, line) = (&row.at, without_start(&row.line, PLACE_WIDTH));
     format!("    {}  {at:>9}  {reasons}  {line}", share(row.samples_percent))
+}
+
+/// An instruction that another one waits for: `+0x90 (/src/gemm.cu:7)`.
+pub(crate) fn producer_text(producer: &Producer) -> String {
+    let Producer { at, line } = producer;
+    match line.as_str() {
+        "" => at.clone(),
+        line => format!("{at} ({})", without_start(line, PLACE_WIDTH)),
+    }
 }
 
 /// Who held memory at its peak.

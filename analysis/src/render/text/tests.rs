@@ -245,6 +245,8 @@ fn instructions_stand_below_their_kernel() {
             Instructions with most samples, and what their warps waited for
               100.0%       100  [gpu] gemm(float*)
                  80.0%      +0x10  long_scoreboard 75.0%, wait 25.0%  /src/gemm.cu:7
+                                   waits for +0x0 (/src/gemm.cu:6) (modelled)
+                                   waits for [unknown: producer-before-block] (modelled)
                  20.0%      +0x40  selected 100.0%
         "#]],
     );

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::container::{Container, MANIFEST};
+use super::producers::StoredWait;
 use super::step_times::StoredPlace;
 use crate::error::{NotAProfile, OpenError};
 use crate::folder::Folder;
@@ -48,6 +49,9 @@ pub(super) struct Manifest {
     /// How often training steps took how long, by place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) step_times: Vec<StoredPlace>,
+    /// What sampled instructions wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) producers: Vec<StoredWait>,
     /// Activities in no segment.
     #[serde(default)]
     pub(super) activities_left_out: u64,
@@ -111,6 +115,7 @@ impl Manifest {
             device_uses: Vec::new(),
             memory: Vec::new(),
             step_times: Vec::new(),
+            producers: Vec::new(),
             activities_left_out: 0,
             segments,
         }

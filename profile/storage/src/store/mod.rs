@@ -41,9 +41,10 @@
 //! (time of the last flush since the capture began), `gpu` (what is known of each process that used a device),
 //! `device_uses` (how long each device of another tool's trace was at work), `memory` (what tensors took, by process
 //! and device), `step_times` (how often training steps took how long, by place: `node`, `buckets`, each the shortest
-//! time in nanoseconds and the number of steps, and `latest`, the times of the latest steps), `activities_left_out`
-//! (how many no segment has), `meta` (see [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each with `table`,
-//! `file`, `rows`, `bytes` and `crc32` (of the file).
+//! time in nanoseconds and the number of steps, and `latest`, the times of the latest steps), `producers` (what sampled
+//! instructions wait for: `frame`, and `waits_for`, the numbers of frames), `activities_left_out` (how many no segment
+//! has), `meta` (see [`Meta`](deepctx_profile::profile::Meta)) and `segments`, each with `table`, `file`, `rows`,
+//! `bytes` and `crc32` (of the file).
 //!
 //! # One file
 //!
@@ -61,6 +62,7 @@ mod merge;
 mod pack;
 #[cfg(feature = "import")]
 mod part;
+mod producers;
 mod read;
 mod reason;
 #[cfg(feature = "import")]

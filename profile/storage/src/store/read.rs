@@ -14,6 +14,7 @@ use super::container::{Container, is_plain_name};
 use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
+use super::producers;
 use super::reason::{CONTEXT_LOST, FRAME_LOST, NOT_FINISHED, SEGMENT_LOST};
 use super::schema::{self, LedgerRow};
 use super::step_times::restored;
@@ -157,10 +158,12 @@ fn read(container: &Container, manifest: Manifest) -> StoredProfile {
     gpu.uses.truncate(USES_MAX);
     gpu.activities.leave_out(manifest.activities_left_out);
     let step_times = restored(&manifest.step_times, |number| reader.node(number));
+    let producers = producers::restored(&manifest.producers, |number| reader.frames.get(&number).copied());
     let Reader { mut profile, lost, .. } = reader;
     profile.memory = manifest.memory;
     profile.memory.truncate(POOLS_MAX);
     profile.step_times = step_times;
+    profile.producers = producers;
     profile.gpu = gpu;
     if !lost.is_empty() {
         profile.ledger.gap(Stage::Store, SEGMENT_LOST, lost.len() as u64);

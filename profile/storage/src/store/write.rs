@@ -17,6 +17,7 @@ use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
+use super::producers::{self, StoredWait};
 use super::schema::{self, LedgerRow, Window};
 use super::step_times::{StoredPlace, stored};
 use super::table::{BATCH_ROWS, encode};
@@ -93,6 +94,7 @@ impl StoredExtent {
             device_uses: profile.gpu.uses.clone(),
             pools: profile.memory.clone(),
             step_times: stored(&profile.step_times),
+            producers: producers::stored(&profile.producers),
             flushes: self.flushes,
         };
         delta.add(Table::Frames, self.new_frames(profile))?;
@@ -172,6 +174,7 @@ pub(super) fn in_memory(
     manifest.device_uses = delta.device_uses;
     manifest.memory = delta.pools;
     manifest.step_times = delta.step_times;
+    manifest.producers = delta.producers;
     manifest.activities_left_out = delta.devices.left_out;
     let mut files = Vec::new();
     for (table, rows, bytes) in delta.segments {
@@ -199,6 +202,7 @@ pub struct Delta {
     device_uses: Vec<DeviceUse>,
     pools: Vec<Pool>,
     step_times: Vec<StoredPlace>,
+    producers: Vec<StoredWait>,
     flushes: u64,
 }
 
@@ -289,6 +293,7 @@ impl Writer {
         manifest.device_uses = delta.device_uses;
         manifest.memory = delta.pools;
         manifest.step_times = delta.step_times;
+        manifest.producers = delta.producers;
         manifest.activities_left_out = delta.devices.left_out;
         let mut files = Vec::new();
         let mut put_all = || {

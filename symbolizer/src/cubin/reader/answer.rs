@@ -41,8 +41,8 @@ impl Question {
             Self::FatBinaries { .. } | Self::Image => ANSWER_BYTES_MAX,
             // A thousand of the longest names.
             Self::Stubs => 16 << 20,
-            // All lines that are kept of an image.
-            Self::Lines => 40 << 20,
+            // All lines that are kept of an image, and all waiting instructions.
+            Self::Lines => 56 << 20,
         }
     }
 }
@@ -90,6 +90,12 @@ pub(super) type KernelRow = (String, [Option<u64>; 3]);
 /// A function with its rows: offset, file and line (0: none).
 pub(super) type FunctionRows = (String, Vec<[u32; 3]>);
 
+/// A waiting instruction: offset, offsets of its producers, and number of the reason why there may be others (0: none).
+pub(super) type WaitRow = (u32, Vec<u32>, u8);
+
+/// A function with its waiting instructions.
+pub(super) type FunctionWaits = (String, Vec<WaitRow>);
+
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Contents {
@@ -99,8 +105,14 @@ pub(super) enum Contents {
     TooManyBytes,
     /// Kernels by the offsets of their host stubs.
     Stubs(Vec<(u64, String)>),
-    /// Lines of an image.
-    Lines { files: Vec<String>, functions: Vec<FunctionRows>, left_out: u64 },
+    /// Lines of an image, and what its instructions wait for.
+    Lines {
+        files: Vec<String>,
+        functions: Vec<FunctionRows>,
+        left_out: u64,
+        waits: Vec<FunctionWaits>,
+        waits_left_out: u64,
+    },
     /// The input is not a cubin.
     NotCubin(NoCubin),
     /// The answer would be too large.

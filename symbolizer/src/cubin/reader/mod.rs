@@ -31,13 +31,15 @@ use deepctx_address_space::worker::{
     Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send,
 };
 use deepctx_common::reasons;
+use deepctx_common::samples::NoProducer;
 use rustc_hash::FxHashMap;
 use rustix::fs::MemfdFlags;
 
 use super::NoCubin;
 use super::lines::{LineTable, ROWS_MAX, Row};
 use super::names::{KernelFacts, KernelNames};
-use answer::{Contents, KernelRow, Question, Request};
+use super::scoreboard::{PRODUCERS_MAX, WAITS_MAX, Wait, Waits};
+use answer::{Contents, KernelRow, Question, Request, WaitRow};
 
 pub use serve::serve;
 
@@ -97,6 +99,15 @@ impl fmt::Display for UnreadCode {
 }
 
 impl std::error::Error for UnreadCode {}
+
+/// The lines of an image, and what its instructions wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageLines {
+    /// Its lines.
+    pub lines: LineTable,
+    /// Its waiting instructions.
+    pub waits: Waits,
+}
 
 /// Requests the contents of device code, from readers or from this process.
 #[derive(Debug)]
@@ -163,18 +174,23 @@ impl CodeReader {
         }
     }
 
-    /// The lines of an image that a process of this user holds.
+    /// The lines of an image that a process of this user holds, and what its instructions wait for.
     ///
     /// # Errors
     /// [`UnreadCode`].
-    pub fn lines(&mut self, user: u32, image: &[u8]) -> Result<LineTable, UnreadCode> {
+    pub fn lines(&mut self, user: u32, image: &[u8]) -> Result<ImageLines, UnreadCode> {
         match self.ask(Author::user(user), Question::Lines, image, None)? {
-            Contents::Lines { files, functions, left_out } => {
-                if functions.iter().map(|(_, rows)| rows.len()).sum::<usize>() > ROWS_MAX {
+            Contents::Lines { files, functions, left_out, waits, waits_left_out } => {
+                let rows = functions.iter().map(|(_, rows)| rows.len()).sum::<usize>();
+                let waiting = waits.iter().map(|(_, waits)| waits.len()).sum::<usize>();
+                if rows > ROWS_MAX || waiting > WAITS_MAX {
                     return Err(UnreadCode::ReaderEnded);
                 }
                 let functions = functions.into_iter().map(|(name, rows)| (name, rows_of(rows)));
-                Ok(LineTable { files, functions: functions.collect(), left_out })
+                let lines = LineTable { files, functions: functions.collect(), left_out };
+                let functions = waits.into_iter().map(|(name, waits)| (name, waits_of(waits)));
+                let waits = Waits { functions: functions.collect(), left_out: waits_left_out };
+                Ok(ImageLines { lines, waits })
             }
             _ => Err(UnreadCode::ReaderEnded),
         }
@@ -228,6 +244,17 @@ fn rows_of(rows: Vec<[u32; 3]>) -> Vec<Row> {
     let mut rows: Vec<Row> = rows.into_iter().map(row).collect();
     rows.sort_by_key(|row| row.offset);
     rows
+}
+
+/// The waiting instructions that a reader reports, in the order on which queries rely.
+fn waits_of(waits: Vec<WaitRow>) -> Vec<Wait> {
+    let wait = |(offset, mut producers, unknown): WaitRow| {
+        producers.truncate(PRODUCERS_MAX);
+        Wait { offset, producers, unknown: NoProducer::from_number(unknown) }
+    };
+    let mut waits: Vec<Wait> = waits.into_iter().map(wait).collect();
+    waits.sort_by_key(|wait| wait.offset);
+    waits
 }
 
 fn author_of(file: &File) -> Result<Author, UnreadCode> {

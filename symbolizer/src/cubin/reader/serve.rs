@@ -19,6 +19,7 @@ use super::answer::{ANSWER_BYTES_MAX, Contents, Question, REQUEST_BYTES, Request
 use crate::cubin::fatbin::{self, IMAGE_MAX};
 use crate::cubin::lines::{self, LineTable, Row};
 use crate::cubin::names::{KernelFacts, KernelNames};
+use crate::cubin::scoreboard::{self, Wait, Waits};
 use crate::cubin::{NoCubin, stub};
 use crate::guard;
 
@@ -73,7 +74,11 @@ pub(super) fn answer_here(question: Question, input: &[u8], file: Option<&File>)
             let mut names = KernelNames::default();
             names.add_cubin(input).map_or_else(Contents::NotCubin, |()| kernels(names, 0))
         }
-        Question::Lines => lines::read(input).map_or_else(Contents::NotCubin, line_rows),
+        Question::Lines => {
+            // An image whose lines can be read is one whose sections can.
+            let waits = scoreboard::read(input).unwrap_or_default();
+            lines::read(input).map_or_else(Contents::NotCubin, |table| line_rows(table, waits))
+        }
     }
 }
 
@@ -97,11 +102,20 @@ fn kernels(names: KernelNames, budget: u64) -> Contents {
     Contents::Kernels { kernels: names.into_rows().map(row).collect(), left_out, budget }
 }
 
-fn line_rows(table: LineTable) -> Contents {
+fn line_rows(table: LineTable, waits: Waits) -> Contents {
     let row = |row: Row| [row.offset, row.file, row.line.map_or(0, NonZeroU32::get)];
     let functions =
         table.functions.into_iter().map(|(name, rows)| (name, rows.into_iter().map(row).collect()));
-    Contents::Lines { files: table.files, functions: functions.collect(), left_out: table.left_out }
+    let wait = |wait: Wait| (wait.offset, wait.producers, wait.unknown.map_or(0, |reason| reason as u8));
+    let waiting =
+        waits.functions.into_iter().map(|(name, waits)| (name, waits.into_iter().map(wait).collect()));
+    Contents::Lines {
+        files: table.files,
+        functions: functions.collect(),
+        left_out: table.left_out,
+        waits: waiting.collect(),
+        waits_left_out: waits.left_out,
+    }
 }
 
 /// Reads a mapped file; `None` when it cannot be mapped, or is shortened meanwhile.
@@ -162,10 +176,12 @@ mod tests {
             panic!("no kernels");
         };
         assert_eq!(kernels.len(), 2);
-        let Contents::Lines { functions, .. } = answered(Question::Lines, LINES, &own) else {
+        let Contents::Lines { functions, waits, .. } = answered(Question::Lines, LINES, &own) else {
             panic!("no lines");
         };
         assert!(functions.iter().any(|(name, rows)| name == "_Z5scalePfi" && !rows.is_empty()));
+        let of_sum = waits.iter().find(|(name, _)| name == "_Z3sumPf").map(|(_, waits)| &waits[..]);
+        assert_eq!(of_sum, Some(&[(0x60, vec![0x50, 0x40], 0)][..]));
     }
 
     #[test]

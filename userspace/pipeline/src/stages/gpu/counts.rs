@@ -54,6 +54,8 @@ reasons! {
         InstructionUnknown, "pc-out-of-range", "samples are of no place in a function";
         LinesUnread, "pc-lines-unread", "device code has a table of lines that could not be read, or not in time";
         CubinLeft, "pc-cubin-left", "device code is more than is kept: its instructions have no lines";
+        ProducersLeft, "pc-producers-left-out",
+            "instructions of device code are more than are decoded: it is not known what they wait for";
         SiteUnknown, "probe-not-known", "calls come from probes that are not known";
     }
 }

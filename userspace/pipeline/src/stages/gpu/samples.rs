@@ -16,11 +16,12 @@ use std::num::NonZeroU32;
 use deepctx_common::Plain;
 use deepctx_common::activity::{probe, state};
 use deepctx_common::call::Message;
-use deepctx_common::samples::{Cubin, Sample, part};
+use deepctx_common::samples::{Cubin, NoProducer, Sample, part};
 use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::Metric;
+use deepctx_profile::producers::CANDIDATES_MAX;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -38,6 +39,8 @@ const ALL_CALLERS: &str = "[all callers]";
 const NAMELESS: &str = "[unknown: name-not-reported]";
 /// Prefixes of CUPTI's names of stall reasons; reasons of units other than warp schedulers have other prefixes.
 const PREFIXES: [&str; 2] = ["smsp__pcsamp_warps_issue_stalled_", "smsp__pcsamp_warp_stall_"];
+/// Reasons of instructions that wait for what others produce.
+const WAITS_FOR_PRODUCER: [Metric; 2] = [Metric::StallLongScoreboard, Metric::StallShortScoreboard];
 /// Reasons that are remembered.
 const REASONS_MAX: usize = 1 << 12;
 /// Kernels whose contexts are remembered. For any others it is unknown whether they have one.
@@ -175,17 +178,48 @@ impl Samples {
         let kernel = profile.frames.get(profile.tree.node(place.kernel).frame);
         let frame = match (place.offset, kernel) {
             (..CODE_MAX, Frame::GpuKernel { name }) => {
-                let (file, line) = match self.line(place, profile) {
-                    Some((file, line)) => (file, Some(line)),
-                    None => (StrId::EMPTY, None),
-                };
-                Frame::Instruction { kernel: name, offset: place.offset, file, line }
+                let frame = self.instruction(place, name, profile);
+                if WAITS_FOR_PRODUCER.contains(&place.metric) && frame != FrameId::TABLE_FULL {
+                    self.enter_producers(place, name, frame, profile);
+                }
+                frame
             }
-            _ => Frame::Unresolved { reason: profile.text(INSTRUCTION_NOT_KNOWN.key), origin: Origin::Gpu },
+            _ => {
+                let reason = profile.text(INSTRUCTION_NOT_KNOWN.key);
+                profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu })
+            }
         };
-        let frame = profile.frame(frame);
         let node = profile.tree.child(place.kernel, frame);
         profile.tree.add(node, place.metric, samples);
+    }
+
+    /// The frame of an instruction of a kernel with this name.
+    fn instruction(&self, place: &SamplePoint, kernel: StrId, profile: &mut Profile) -> FrameId {
+        let (file, line) = match self.line(place, profile) {
+            Some((file, line)) => (file, Some(line)),
+            None => (StrId::EMPTY, None),
+        };
+        profile.frame(Frame::Instruction { kernel, offset: place.offset, file, line })
+    }
+
+    /// Enters what the instruction of this frame waits for, as far as the code says so.
+    fn enter_producers(&self, place: &SamplePoint, kernel: StrId, waiting: FrameId, profile: &mut Profile) {
+        let Some(Image::Read(lines)) = self.cubins.get(&place.cubin) else { return };
+        let Some((_, offsets, unknown)) =
+            lines.waits_at(profile.strings.get(place.function), place.offset)
+        else {
+            return;
+        };
+        for offset in offsets.iter().take(CANDIDATES_MAX) {
+            let producer = SamplePoint { offset: u64::from(*offset), ..*place };
+            let producer = self.instruction(&producer, kernel, profile);
+            profile.producers.add(waiting, producer);
+        }
+        if let Some(unknown) = NoProducer::from_number(*unknown) {
+            let reason = profile.text(unknown.key());
+            let producer = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+            profile.producers.add(waiting, producer);
+        }
     }
 
     /// Enters the samples that wait for images selected by `is_due`.
@@ -231,6 +265,7 @@ impl Samples {
         if !lines.because.is_empty() {
             counts.gap(Gap::LinesUnread, 1);
         }
+        counts.gap(Gap::ProducersLeft, lines.waits_left_out);
         let crc = lines.crc;
         let cubins = &mut self.cubins;
         if cubins.len() < CUBINS_MAX || cubins.contains_key(&crc) {
