@@ -3,16 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod held_objects;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use cli_support::held_objects::HeldObjects;
 use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, gap_count, sample_count};
 use deepctx_profile::ledger::CheckTime;
-use held_objects::HeldObjects;
 
 /// The last CPU, brought online again on drop.
 struct Cpu {

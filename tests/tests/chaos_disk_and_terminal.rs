@@ -11,6 +11,7 @@ use std::process::Command;
 use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::terminal::in_a_terminal;
 use cli_support::{Busy, can_capture, expect_code, program, program_under, run, sample_count, stderr};
+use deepctx_profile::ledger::CheckTime;
 
 /// A small separate disk, removed on drop.
 struct Disk {
@@ -73,6 +74,7 @@ fn full_disk_ends_the_capture_and_keeps_flushed_data() {
     let report = run(&["report", path]);
     assert!(report.status.success(), "{}", stderr(&report));
     assert!(stderr(&report).contains("did not end well"), "{}", stderr(&report));
+    deepctx_storage::open(&profile).unwrap().profile.ledger.check(CheckTime::Running).unwrap();
     let manifest = fs::read_to_string(profile.join("manifest.json")).unwrap();
     for file in fs::read_dir(&profile).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();

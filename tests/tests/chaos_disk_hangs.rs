@@ -4,12 +4,12 @@
 
 mod cli_support;
 
-use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use cli_support::held_objects::HeldObjects;
 use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, gap_count, program, run, sample_count, stderr, ticks,
@@ -114,6 +114,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     let Some(disk) = Disk::made() else { return };
     let busy = Busy::start();
     let mut recording = hanging(&disk, &busy);
+    let held = HeldObjects::by(&recording.pid());
     let began = std::time::Instant::now();
     recording.signal("INT");
     let line = recording.wait_for("the disk did not take the last part of the profile");
@@ -124,19 +125,8 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{said}");
     expect_code(0, &["report", &recording.file()]);
+    held.left_in_order(&recording.file(), &busy.pid(), CheckTime::Running);
     println!("said after {took:?}");
-}
-
-/// Kernel programs and links that a process has open.
-fn held_by(pid: &str) -> HashSet<String> {
-    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
-    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
-    let is_number = |line: &&str| line.starts_with("prog_id:") || line.starts_with("link_id:");
-    texts.flat_map(|text| text.lines().filter(is_number).map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
-fn links_of_kernel() -> HashSet<String> {
-    LinkInfoIter::default().map(|link| format!("link_id:\t{}", link.id)).collect()
 }
 
 #[test]
@@ -147,8 +137,8 @@ fn two_signals_are_answered_beside_a_frozen_disk() {
     let Some(disk) = Disk::made() else { return };
     let busy = Busy::start();
     let mut recording = hanging(&disk, &busy);
-    let links = &held_by(&recording.pid()) & &links_of_kernel();
-    assert!(!links.is_empty());
+    let held = HeldObjects::by(&recording.pid());
+    assert!(!held.links.is_empty());
     let began = std::time::Instant::now();
     recording.signal("INT");
     recording.signal("INT");
@@ -156,12 +146,14 @@ fn two_signals_are_answered_beside_a_frozen_disk() {
     let took = began.elapsed();
     assert!(took <= END, "{took:?}: {line}");
     // Its process remains until the disk answers. Meanwhile it does not run and blocks no other process.
-    wait_for("the end of all links", || links.is_disjoint(&links_of_kernel()));
+    let is_held = |id: u32| held.links.contains(&id);
+    wait_for("the end of all links", || !LinkInfoIter::default().any(|link| is_held(link.id)));
     assert!(busy.lives());
     disk.freeze(false).unwrap();
     let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{said}");
     expect_code(0, &["report", &recording.file()]);
+    held.left_in_order(&recording.file(), &busy.pid(), CheckTime::Running);
     println!("said after {took:?}: {line}");
 }
 

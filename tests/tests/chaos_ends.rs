@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod held_objects;
 
 use std::fs;
 use std::io::Write as _;
@@ -13,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
+use cli_support::held_objects::HeldObjects;
 use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
-    Busy, TICKS, can_capture, expect_code, gap_count, program_under, sample_count, signal, ticks, workers_of,
+    Busy, TICKS, can_capture, expect_code, gap_count, is_without_privileges, program_under, sample_count,
+    signal, ticks, workers_of,
 };
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_uprobes::{Kernel, Layers, Library, Planner};
-use held_objects::HeldObjects;
 
 #[test]
 fn no_probe_is_left_however_a_recording_ends() {
@@ -147,7 +147,11 @@ fn goes_on_after_readers_get(signal_name: &str) {
     goes_on_after_both(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"), |recording| {
         let readers = workers_of(&recording.pid(), "memory-reader");
         assert!(!readers.is_empty());
-        readers.iter().for_each(|reader| signal(reader.file_name().unwrap().to_str().unwrap(), signal_name));
+        let readers = readers.iter().map(|reader| reader.file_name().unwrap().to_str().unwrap());
+        for reader in readers {
+            is_without_privileges(reader);
+            signal(reader, signal_name);
+        }
     });
 }
 
@@ -183,11 +187,18 @@ fn running_out_of_open_files_keeps_what_was_recorded() {
     });
     let seen = sample_count(&recording.file());
     recording.wait_until(|file| sample_count(file) > seen + 500);
+    let held = HeldObjects::by(&pid);
     let RecordingOutcome { status, said } = recording.interrupted();
     // The last write may find no free descriptor; then it is reported, and earlier data stays.
-    assert!(status.code() == Some(0) || said.contains("Too many open files"), "{status}: {said}");
+    let when = match status.code() {
+        Some(0) => CheckTime::Finished,
+        code => {
+            assert!(code == Some(2) && said.contains("Too many open files"), "{status}: {said}");
+            CheckTime::Running
+        }
+    };
     assert!(sample_count(&recording.file()) > seen + 500, "{said}");
-    assert!(target.0.try_wait().unwrap().is_none(), "{said}");
+    held.left_in_order(&recording.file(), &target.0.id().to_string(), when);
 }
 
 #[test]

@@ -3,16 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod held_objects;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cli_support::held_objects::HeldObjects;
 use cli_support::recording::{self, Recording};
 use cli_support::{Busy, can_capture, lives, program, program_under, run, sample_count, stderr};
 use deepctx_profile::ledger::CheckTime;
-use held_objects::HeldObjects;
 
 /// Numbers of errors (asm-generic/errno-base.h).
 const EIO: i32 = 5;

@@ -3,18 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod held_objects;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
+use cli_support::held_objects::HeldObjects;
 use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, program, program_under, run, sample_count, stderr, ticks,
 };
 use deepctx_profile::ledger::CheckTime;
-use held_objects::HeldObjects;
 
 /// Runs the program with a limit, as set by `ulimit`.
 fn limited(limit: &str, arguments: &[&str]) -> Output {
@@ -43,6 +42,9 @@ fn a_file_that_may_not_grow_ends_a_recording() {
     assert!(busy.lives());
     let report = run(&["report", &path]);
     assert!(!stderr(&report).contains("panicked"), "{}", stderr(&report));
+    if let Ok(opened) = deepctx_storage::open(&path) {
+        opened.profile.ledger.check(CheckTime::Running).unwrap();
+    }
 }
 
 #[test]

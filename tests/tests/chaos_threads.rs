@@ -3,15 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
-mod held_objects;
 
 use std::process::Command;
 use std::time::Duration;
 
+use cli_support::held_objects::{HeldObjects, is_in_order};
 use cli_support::recording::{Recording, RecordingOutcome, wait_for};
-use cli_support::{Busy, TICKS, can_capture, expect_code, program, sample_count, ticks};
+use cli_support::{Busy, TICKS, can_capture, expect_code, gap_count, program, sample_count, ticks};
 use deepctx_profile::ledger::CheckTime;
-use held_objects::HeldObjects;
 
 /// Records with a stopped thread. The recording must end only for that reason; an existing profile must open.
 fn check(thread: &str, options: &[&str], says: &str) {
@@ -28,6 +27,8 @@ fn check_of(program: &mut Command, thread: &str, options: &[&str], says: &str) {
     assert!(said.contains(says), "{thread}: {said}");
     if !options.contains(&"--keep") {
         expect_code(0, &["report", &recording.file()]);
+        // What was still on its way is missing.
+        is_in_order(&recording.file(), &busy.pid(), CheckTime::Running);
     }
     assert!(busy.lives(), "{thread}: {said}");
 }
@@ -61,6 +62,42 @@ fn a_stopped_thread_of_gpus_ends_the_capture() {
     let mut program = program();
     let program = program.env("LD_LIBRARY_PATH", library.path());
     check_of(program, "gpus", &[], "the thread \"gpus\" stopped because of a defect (a test wants it)");
+}
+
+#[test]
+fn a_thread_without_state_survives_one_defect() {
+    if !can_capture() {
+        return;
+    }
+    let (busy, library) = (Busy::start(), gpu_library());
+    let threads: [(&str, &[&str]); 3] = [("system", &[]), ("gpus", &[]), ("waits", &["--off-cpu"])];
+    for (thread, options) in threads {
+        let mut program = program();
+        program.env("DEEPCTX_TEST_DEFECT", format!("{thread}:once"));
+        let defective = program.env("LD_LIBRARY_PATH", library.path());
+        let mut recording = Recording::by(defective, &[&["--pid", &busy.pid()], options].concat());
+        let again = format!("the thread {thread:?} was started again after a defect (a test wants it)");
+        recording.wait_for(&again);
+        recording.wait_until(|file| sample_count(file) > 0);
+        let held = HeldObjects::by(&recording.pid());
+        let RecordingOutcome { status, said } = recording.interrupted();
+        assert_eq!(status.code(), Some(0), "{thread}: {said}");
+        held.left_in_order(&recording.file(), &busy.pid(), CheckTime::Finished);
+        let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+        assert_eq!(gap_count(&profile, "thread-restarted"), 1, "{thread}: {said}");
+    }
+}
+
+#[test]
+fn a_second_defect_of_such_a_thread_ends_the_capture() {
+    if !can_capture() {
+        return;
+    }
+    let threads: [(&str, &[&str]); 2] = [("system", &[]), ("waits", &["--off-cpu"])];
+    for (thread, options) in threads {
+        check(thread, options, &format!("the thread {thread:?} was started again after a defect"));
+        check(thread, options, &format!("the thread {thread:?} stopped because of a defect"));
+    }
 }
 
 #[test]
@@ -135,12 +172,14 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     // Samples arrive; the thread stops at the first.
     let before = ticks(&busy.pid());
     wait_for("a second of CPU time", || ticks(&busy.pid()) >= before + TICKS);
+    let held = HeldObjects::by(&recording.pid());
     recording.signal("INT");
     // It is abandoned after 5 s without progress.
     let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(10));
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
     expect_code(0, &["report", &recording.file()]);
+    held.left_in_order(&recording.file(), &busy.pid(), CheckTime::Running);
 }
 
 /// Records a process until this thread is reported to stand still, and then ends: the ledger must add up, if a profile

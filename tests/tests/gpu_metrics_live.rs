@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cli_support::recording::{Recording, RecordingOutcome};
-use cli_support::{Busy, can_capture, expect_code, gap_count, program, signal};
+use cli_support::{Busy, can_capture, expect_code, gap_count, is_without_privileges, program, signal};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
@@ -294,7 +294,10 @@ fn a_lost_reader_of_gpus_is_replaced() {
                 if readings >= 2 {
                     let readers = library.readers();
                     assert!(!readers.is_empty(), "{grown}");
-                    readers.iter().for_each(|reader| signal(reader, "KILL"));
+                    for reader in &readers {
+                        is_without_privileges(reader);
+                        signal(reader, "KILL");
+                    }
                     readings_before.set(Some(readings));
                 }
                 false

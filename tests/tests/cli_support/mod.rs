@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod browser;
+pub(crate) mod held_objects;
 pub(crate) mod readers;
 pub(crate) mod recording;
 pub(crate) mod terminal;
@@ -14,6 +15,7 @@ pub(crate) mod victim;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use deepctx_profile::profile::Profile;
 
@@ -118,6 +120,26 @@ pub(crate) fn workers_of(recording: &str, name: &str) -> Vec<PathBuf> {
         is_child && line.split(|byte| *byte == 0).any(|word| word == name.as_bytes())
     };
     std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_one).collect()
+}
+
+/// Waits until a worker runs as `nobody`, without other groups, capabilities, ways to get some, and most system calls.
+#[track_caller]
+pub(crate) fn is_without_privileges(pid: &str) {
+    const LINES: [&str; 6] = [
+        "\nUid:\t65534\t65534\t65534\t65534\n",
+        "\nGid:\t65534\t65534\t65534\t65534\n",
+        // The kernel ends the list with a space.
+        "\nGroups:\t \n",
+        "\nCapPrm:\t0000000000000000\n",
+        "\nNoNewPrivs:\t1\n",
+        "\nSeccomp:\t2\n",
+    ];
+    let mut status = String::new();
+    let there = || {
+        status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        LINES.iter().all(|line| status.contains(line))
+    };
+    assert!(recording::comes(recording::LONGEST, Duration::from_millis(1), there), "{status}");
 }
 
 /// Sends a signal, given by name, to a process.

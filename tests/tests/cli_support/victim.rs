@@ -15,8 +15,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::folded;
+use deepctx_profile::ledger::CheckTime;
+
+use super::held_objects::HeldObjects;
 use super::recording::{Recording, RecordingOutcome};
+use super::{folded, lives};
 
 /// Neither root nor the attacker.
 pub(crate) const VICTIM: u32 = 65533;
@@ -150,12 +153,15 @@ fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, Reco
     early.says("done");
     late.says("done");
 
+    let held = HeldObjects::by(&recording.pid());
     let began = Instant::now();
     recording.signal("INT");
     let RecordingOutcome { status, said } = recording.ended();
     let end = began.elapsed();
     assert_eq!(status.code(), Some(0), "{said}");
     let file = recording.file();
+    held.left_in_order(&file, &early.pid(), CheckTime::Finished);
+    assert!(lives(&late.pid()), "{said}");
     let stacks = folded(&file, "samples", &[]);
     let of = |innocent: &InnocentProcess| Samples::of(&stacks, &innocent.pid());
     let figures = Figures { early: of(&early), late: of(&late), end };

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
-use super::cli_support::{can_capture, expect_code, folded, program, signal};
+use super::cli_support::{can_capture, expect_code, folded, is_without_privileges, program, signal};
 use super::simulated::{self, Setting};
-use super::worker_support::{is_without_privileges, worker_of_pid};
+use super::worker_support::worker_of_pid;
 use super::{OtherUserProcess, open_folder};
 
 /// A program whose kernels are loaded before it is recorded; `None` where that cannot be tested. Its device writes its

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::cli_support::{program, signal, workers_of};
+use super::cli_support::{is_without_privileges, program, signal, workers_of};
 
 /// Its functions are on every stack, each for a fixed CPU time; the program that it execs is another file.
 const SOURCE: &str = "
@@ -79,19 +79,6 @@ pub(super) fn worker_of_pid(recording: &str, name: &str, is_it: impl Fn(&Path) -
         }
         assert!(began.elapsed() < PATIENCE, "no {name} was started");
         std::thread::yield_now();
-    }
-}
-
-/// Waits until a process runs as `nobody`, without capabilities and most system calls.
-pub(super) fn is_without_privileges(pid: &str) {
-    let lines = ["\nUid:\t65534\t65534\t65534\t65534\n", "\nCapPrm:\t0000000000000000\n", "\nSeccomp:\t2\n"];
-    let began = Instant::now();
-    loop {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        if lines.iter().all(|line| status.contains(line)) {
-            return;
-        }
-        assert!(began.elapsed() < PATIENCE, "{status}");
     }
 }
 

@@ -35,7 +35,7 @@ use super::named_targets::NamedTargets;
 use super::prepare::PreparedProcesses;
 use super::probes::{self, Probes, TensorRequests, WaitingCalls};
 use super::programs::Programs;
-use super::supervisor::{EarlyEnd, Stall, Supervisor};
+use super::supervisor::{EarlyEnd, Restart, Stall, Supervisor};
 use super::system;
 use super::tables;
 use super::target_map::TargetMap;
@@ -171,6 +171,11 @@ impl Capture {
     /// The record of its threads, which also shows what happens to them while the capture stops.
     pub fn supervisor(&self) -> Supervisor {
         self.supervisor.clone()
+    }
+
+    /// Threads that were started again since the last call.
+    pub fn newly_restarted(&self) -> Vec<Restart> {
+        self.supervisor.newly_restarted()
     }
 
     /// Threads that have been at one piece of work for longer than `limit`, each piece once.

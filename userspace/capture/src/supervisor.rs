@@ -1,13 +1,13 @@
 //! Supervisor: threads that must live as long as the capture.
 //!
-//! Owns: starting them, recording which one ended first and why, and noticing which one hangs. Because: a capture
-//! without its scans or its probes looks healthy but gives wrong results; its caller must learn of that, keep the data,
-//! and end. Does not: stop the capture, or restart a thread: its state is lost.
+//! Owns: starting them, some of them twice, recording which one ended first and why, and noticing which one hangs.
+//! Because: a capture without its scans or its probes looks healthy but gives wrong results; its caller must learn of
+//! that, keep the data, and end. Does not: stop the capture, or restart a thread whose state is lost with it.
 
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -47,6 +47,22 @@ impl std::fmt::Display for EarlyEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { thread, missing, because } = self;
         write!(f, "the thread {thread:?} stopped because of {because}: {missing}")
+    }
+}
+
+/// A thread that ended because of a defect, and was started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// Name of the thread.
+    pub thread: &'static str,
+    /// Message of its panic.
+    pub panic: String,
+}
+
+impl std::fmt::Display for Restart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { thread, panic } = self;
+        write!(f, "the thread {thread:?} was started again after a defect ({panic}); please report this")
     }
 }
 
@@ -110,6 +126,8 @@ struct Supervised {
 #[derive(Debug, Default)]
 struct Record {
     first_end: Option<EarlyEnd>,
+    /// Restarts since they were last asked for.
+    restarts: Vec<Restart>,
     threads: Vec<Supervised>,
 }
 
@@ -129,31 +147,45 @@ impl Supervisor {
         missing: &'static str,
         body: impl FnOnce(&Heartbeat) + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
-        self.spawn_by(Builder::new(), thread, missing, body)
+        // Nothing that the body owned is used again.
+        let run = move |heartbeat: &Heartbeat| panic_of(thread, heartbeat, body);
+        self.spawn_by(Builder::new(), thread, missing, run)
     }
 
+    /// As [`Self::spawn`], for a body that may run a second time: whatever piece of work it panicked at, what it keeps
+    /// between them stays valid. The second panic ends the thread.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn spawn_restartable(
+        &self,
+        thread: &'static str,
+        missing: &'static str,
+        mut body: impl FnMut(&Heartbeat) + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let supervisor = self.clone();
+        let run = move |heartbeat: &Heartbeat| {
+            let panic = panic_of(thread, heartbeat, &mut body)?;
+            supervisor.record().restarts.push(Restart { thread, panic });
+            panic_of(thread, heartbeat, &mut body)
+        };
+        self.spawn_by(Builder::new(), thread, missing, run)
+    }
+
+    /// `run` returns the message of the panic that ended the thread.
     fn spawn_by(
         &self,
         builder: Builder,
         thread: &'static str,
         missing: &'static str,
-        body: impl FnOnce(&Heartbeat) + Send + 'static,
+        run: impl FnOnce(&Heartbeat) -> Option<String> + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
         let first = self.clone();
         let heartbeat = Heartbeat::new(thread);
         let supervised = Supervised { missing, heartbeat: heartbeat.clone(), reported_ns: WAITING };
         let started = builder.name(thread.into()).spawn(move || {
-            let body = || {
-                defect_for_tests(thread);
-                body(&heartbeat);
-            };
-            // Nothing that the body owned is used again.
-            let ended = catch_unwind(AssertUnwindSafe(body));
-            // A thread that has ended does not hang.
-            heartbeat.idle();
-            if let Err(panic) = ended {
-                let because = EndCause::Defect(message(panic.as_ref()));
-                first.report(EarlyEnd { thread, missing, because });
+            if let Some(panic) = run(&heartbeat) {
+                first.report(EarlyEnd { thread, missing, because: EndCause::Defect(panic) });
             }
         })?;
         // Whoever cannot start a thread may try again and again.
@@ -169,6 +201,11 @@ impl Supervisor {
     /// The first thread that ended early, if any.
     pub fn ended_early(&self) -> Option<EarlyEnd> {
         self.record().first_end.clone()
+    }
+
+    /// Threads that were started again since the last call.
+    pub fn newly_restarted(&self) -> Vec<Restart> {
+        std::mem::take(&mut self.record().restarts)
     }
 
     /// Threads that have been at one piece of work for longer than `limit`, each piece once.
@@ -193,9 +230,29 @@ impl Supervisor {
     }
 }
 
-/// Panics in a debug build if a test wants this thread to stop: only so can the effect on a capture be tested.
+/// Runs the body of a thread. Returns the message of its panic.
+fn panic_of(thread: &str, heartbeat: &Heartbeat, body: impl FnOnce(&Heartbeat)) -> Option<String> {
+    let body = || {
+        defect_for_tests(thread);
+        body(heartbeat);
+    };
+    let ended = catch_unwind(AssertUnwindSafe(body));
+    // A thread that has ended does not hang.
+    heartbeat.idle();
+    ended.err().map(|panic| message(panic.as_ref()))
+}
+
+/// Panics in a debug build if a test wants this thread to stop: only so can the effect on a capture be tested. With
+/// `THREAD:once`, the first time only.
 pub fn defect_for_tests(thread: &str) {
-    let is_wanted = || std::env::var("DEEPCTX_TEST_DEFECT").is_ok_and(|wanted| wanted == thread);
+    static WAS_ONCE: AtomicBool = AtomicBool::new(false);
+    let is_wanted = || {
+        let wanted = std::env::var("DEEPCTX_TEST_DEFECT").unwrap_or_default();
+        match wanted.strip_suffix(":once") {
+            Some(wanted) => wanted == thread && !WAS_ONCE.swap(true, Ordering::Relaxed),
+            None => wanted == thread,
+        }
+    };
     assert!(!cfg!(debug_assertions) || !is_wanted(), "a test wants it");
 }
 
@@ -234,10 +291,41 @@ mod tests {
         let supervisor = Supervisor::default();
         // No address space has room for this stack.
         let builder = Builder::new().stack_size(1 << 60);
-        assert!(supervisor.spawn_by(builder, "scan", "new code has no rows", |_| {}).is_err());
+        assert!(supervisor.spawn_by(builder, "scan", "new code has no rows", |_| None).is_err());
         assert!(supervisor.record().threads.is_empty());
         supervisor.spawn("scan", "new code has no rows", |_| {}).unwrap().join().unwrap();
         assert_eq!(supervisor.record().threads.len(), 1);
+    }
+
+    #[test]
+    fn a_restartable_thread_survives_one_panic() {
+        let check = |panics: u32, expect_runs: u32, expect_restarts: usize, expect_end: bool| {
+            let supervisor = Supervisor::default();
+            let (sender, runs) = crossbeam_channel::unbounded();
+            let mut run = 0;
+            let body = move |heartbeat: &Heartbeat| {
+                heartbeat.beat();
+                run += 1;
+                sender.send(run).unwrap();
+                assert!(run > panics, "run {run}");
+            };
+            supervisor.spawn_restartable("waits", "all", body).unwrap().join().unwrap();
+            assert_eq!(runs.iter().last(), Some(expect_runs), "{panics}");
+            assert_eq!(supervisor.newly_restarted().len(), expect_restarts, "{panics}");
+            assert!(supervisor.newly_restarted().is_empty(), "each is told once");
+            assert_eq!(supervisor.ended_early().is_some(), expect_end, "{panics}");
+            assert!(supervisor.newly_stalled(Duration::ZERO).is_empty(), "{panics}");
+        };
+        check(0, 1, 0, false);
+        check(1, 2, 1, false);
+        check(2, 2, 1, true);
+    }
+
+    #[test]
+    fn a_restart_is_told_with_its_cause() {
+        let restart = Restart { thread: "gpus", panic: "over".to_owned() };
+        let said = "the thread \"gpus\" was started again after a defect (over); please report this";
+        assert_eq!(restart.to_string(), said);
     }
 
     #[test]

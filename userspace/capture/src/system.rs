@@ -276,7 +276,8 @@ pub(super) fn spawn(
     let gpus = if with_gpus { Gpus::start(supervisor)? } else { None };
     let (sources, counted, notices) = (Sources::of(pids), GpuCounters::default(), UnsentNotices::default());
     let mut thread = Thread { sources, gpus, counted, notices, messages };
-    supervisor.spawn("system", "what the machine does is not recorded", move |heartbeat| {
+    // A restart begins a new interval.
+    supervisor.spawn_restartable("system", "what the machine does is not recorded", move |heartbeat| {
         thread.run(interval, &end, heartbeat);
     })?;
     Ok(ending)

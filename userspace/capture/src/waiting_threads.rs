@@ -34,14 +34,29 @@ pub(super) fn spawn(
     supervisor: &Supervisor,
 ) -> io::Result<Sender<()>> {
     let (ending, end) = bounded(0);
-    supervisor.spawn("waits", "one user's waiting threads may fill the table of all", move |heartbeat| {
-        run(&blocked, &messages, &end, heartbeat);
+    // Totals, which a restart must not begin anew.
+    let mut counters = Counters::default();
+    let missing = "one user's waiting threads may fill the table of all";
+    supervisor.spawn_restartable("waits", missing, move |heartbeat| {
+        run(&blocked, &messages, &end, heartbeat, &mut counters);
     })?;
     Ok(ending)
 }
 
-fn run(blocked: &MapHandle, messages: &Sender<Message>, end: &Receiver<()>, heartbeat: &Heartbeat) {
-    let (mut counted, mut sent) = (WaitCounters::default(), WaitCounters::default());
+/// The counters so far, and as last sent.
+#[derive(Default)]
+struct Counters {
+    counted: WaitCounters,
+    sent: WaitCounters,
+}
+
+fn run(
+    blocked: &MapHandle,
+    messages: &Sender<Message>,
+    end: &Receiver<()>,
+    heartbeat: &Heartbeat,
+    Counters { counted, sent }: &mut Counters,
+) {
     loop {
         heartbeat.idle();
         let ended = end.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Disconnected);
@@ -51,8 +66,8 @@ fn run(blocked: &MapHandle, messages: &Sender<Message>, end: &Receiver<()>, hear
         }
         counted.over_share += sweep(blocked) as u64;
         // Without room for the message, the total is sent the next time.
-        if counted != sent && messages.try_send(Message::Waits(counted)).is_ok() {
-            sent = counted;
+        if counted != sent && messages.try_send(Message::Waits(*counted)).is_ok() {
+            *sent = *counted;
         }
     }
 }

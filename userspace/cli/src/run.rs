@@ -174,6 +174,7 @@ impl Run {
                         for stall in self.capture.newly_stalled(STALL_MIN) {
                             self.session.notice(stall.to_string());
                         }
+                        self.pass_on_restarts();
                     }
                     if let Some(lasted) = standstill.lasted(STANDSTILL) {
                         self.session.notice(format!(
@@ -187,6 +188,11 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Tells the session which threads of the capture were started again since the last call.
+    fn pass_on_restarts(&self) {
+        self.capture.newly_restarted().iter().for_each(|restart| self.session.on_restart(restart));
     }
 
     /// Polls all sources. Breaks at the end of the capture, as [`Self::wait`] returns.
@@ -275,6 +281,7 @@ impl Run {
         mut command: Option<u8>,
         signals: &mut Signals,
     ) -> Result<CaptureEnd, Failure> {
+        self.pass_on_restarts();
         let Self { capture, session, finisher, mut until, mut progress } = self;
         if let Some(stop) = &until.stop_screen {
             stop.store(true, Ordering::Relaxed);

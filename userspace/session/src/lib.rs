@@ -30,6 +30,7 @@ mod hottest;
 mod memory_table;
 mod options;
 mod raw;
+mod reason;
 mod recovery;
 mod replay;
 mod resolver;

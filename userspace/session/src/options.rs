@@ -63,6 +63,8 @@ pub(crate) struct SharedState {
     pub(crate) progress: AtomicU64,
     /// Notices of the session's owner, not yet taken by the pipeline's thread.
     pub(crate) notices: Mutex<Vec<String>>,
+    /// Restarts of the capture's threads.
+    pub(crate) restarts: AtomicU64,
     /// Features that `--probe auto` chose.
     pub(crate) auto_probes: Mutex<Vec<String>>,
     /// Times at which single events were requested, not yet taken by the pipeline's thread; `CLOCK_MONOTONIC`

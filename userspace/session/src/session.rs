@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::Message;
 use deepctx_capture::cost::OwnCost;
-use deepctx_capture::supervisor::defect_for_tests;
+use deepctx_capture::supervisor::{Restart, defect_for_tests};
 use deepctx_pipeline::EndedStep;
 use deepctx_pipeline::input::KernelCounters;
 use deepctx_symbolizer::worker::work_in_progress;
@@ -90,6 +90,12 @@ impl Session {
     pub fn notice(&self, text: String) {
         lock(&self.shared.status).add_notice(text.clone());
         lock(&self.shared.notices).push(text);
+    }
+
+    /// Shows that a thread of the capture was started again, and counts it in the profile.
+    pub fn on_restart(&self, restart: &Restart) {
+        self.shared.restarts.fetch_add(1, Ordering::Relaxed);
+        self.notice(restart.to_string());
     }
 
     /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds, if the session is configured for requests.

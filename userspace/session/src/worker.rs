@@ -28,6 +28,7 @@ use crate::hottest::HottestOperators;
 use crate::lock;
 use crate::memory_table;
 use crate::options::{Options, SKEW_NS, SessionResult, SharedState};
+use crate::reason::THREAD_RESTARTED;
 use crate::resolver::Resolver;
 use crate::sinks::{EndingTrace, Sink, SinkError, State, TraceSink};
 use crate::status::{Rates, Status};
@@ -421,6 +422,7 @@ impl Worker {
         gaps.extend(self.pipeline.symbols().gaps());
         gaps.extend(self.status.probes.gaps());
         gaps.extend(self.sinks.iter().flat_map(|sink| sink.gaps()));
+        gaps.push((THREAD_RESTARTED, self.shared.restarts.load(Ordering::Relaxed)));
         self.pipeline.tables_lack(gaps);
         let late = std::mem::take(&mut *lock(&self.shared.notices));
         for notice in late.into_iter().chain(memory::reader::take_notices()) {

@@ -57,6 +57,12 @@ impl Report {
         Ok((resolve.kept, cut.collect()))
     }
 
+    /// Records that are missing, and that no stage reported as dropped.
+    pub(super) fn unexplained(&self) -> u64 {
+        let tallies = self.stages.iter().flat_map(|stage| [&stage.gaps, &stage.dropped]);
+        tallies.filter_map(|tally| tally.get(UNEXPLAINED)).sum()
+    }
+
     /// Imbalances of the ledger; empty when it adds up.
     pub(super) fn imbalances(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -79,6 +85,9 @@ impl Report {
         found
     }
 }
+
+/// Reason for missing records that the kernel programs did not report as dropped.
+const UNEXPLAINED: &str = "unexplained-gap";
 
 /// Reasons for truncated native walks.
 const NATIVE_GAPS: [&str; 17] = [
@@ -143,4 +152,22 @@ pub(super) fn blamed(stacks: &[(String, u64)]) -> Vec<(String, u64)> {
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_records_without_a_reason_are_counted() {
+        let report = |gaps: &str| {
+            let row = format!(
+                r#"{{"stage":"kernel","received":9,"kept":8,"merged":0,"dropped":{{"ring-full":1}},"gaps":{gaps}}}"#
+            );
+            Report::parse(&serde_json::from_str(&format!(r#"{{"ledger":[{row}]}}"#)).unwrap()).unwrap()
+        };
+        let found = report(r#"{"unexplained-gap":3,"early":5}"#);
+        assert_eq!((found.unexplained(), found.imbalances().len()), (3, 0));
+        assert_eq!(report("{}").unexplained(), 0);
+    }
 }

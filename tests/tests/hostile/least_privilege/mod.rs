@@ -112,6 +112,12 @@ impl Scene {
         });
         let RecordingOutcome { status, said } = recording.interrupted();
         assert!(status.success(), "{said}");
+        // It begins with what `doctor` says of each.
+        for name in without {
+            let lacks = format!("without CAP_{} (", name.to_uppercase());
+            assert!(said.contains(&lacks) && self.doctor(without).contains(&lacks), "{lacks}: {said}");
+        }
+        assert_eq!(said.contains("without CAP_"), !without.is_empty(), "{said}");
         stacks(&recording.file())
     }
 

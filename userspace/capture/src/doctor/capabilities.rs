@@ -3,7 +3,7 @@
 //! Owns: the list of capabilities by purpose. Because: a user who runs the program with less than root must know
 //! exactly which capabilities to grant, and what is lost without them. Does not: acquire any.
 
-use super::{Check, State, privilege_hint, read};
+use super::{Check, State, hides_kernel_symbols, privilege_hint, read};
 use crate::kernel_offsets;
 
 /// A capability, by its bit in `CapEff` (include/uapi/linux/capability.h).
@@ -22,6 +22,9 @@ const DAC_READ_SEARCH: Capability = Capability { bit: 2, name: "CAP_DAC_READ_SEA
 const CHECKPOINT_RESTORE: Capability = Capability { bit: 40, name: "CAP_CHECKPOINT_RESTORE", or_admin: true };
 const SYSLOG: Capability = Capability { bit: 34, name: "CAP_SYSLOG", or_admin: false };
 const SYS_ADMIN: Capability = Capability { bit: 21, name: "CAP_SYS_ADMIN", or_admin: false };
+const SETGID: Capability = Capability { bit: 6, name: "CAP_SETGID", or_admin: false };
+const SETUID: Capability = Capability { bit: 7, name: "CAP_SETUID", or_admin: false };
+const SYS_NICE: Capability = Capability { bit: 23, name: "CAP_SYS_NICE", or_admin: false };
 
 /// A part of a capture, and what it needs.
 struct Feature {
@@ -54,10 +57,51 @@ const PROBES: Feature =
 /// Older kernels demand it to create a uprobe event (`perf_uprobe_event_init`, kernel/events/core.c).
 const PROBES_ONE_BY_ONE: Feature = Feature { needs: &[SYS_ADMIN], ..PROBES };
 
-/// The needs of the features here, satisfied ones first.
+/// What protects a capture and others, and shows in no profile: `without` is what happens then.
+const SAFEGUARDS: [Feature; 2] = [
+    Feature {
+        name: "for workers as nobody",
+        without: Some("workers keep this user, without its capabilities"),
+        needs: &[SETUID, SETGID],
+    },
+    Feature {
+        name: "for an end in time",
+        without: Some("beside programs that keep every CPU busy, the end can take longer"),
+        needs: &[SYS_NICE],
+    },
+];
+
+/// Where `fusectl` is mounted, which lists the FUSE servers. With CAP_SYS_ADMIN a capture mounts its own.
+const FUSE_LIST: &str = "/sys/fs/fuse/connections";
+/// What happens without either.
+const NO_FUSE_LIST: &str = "files that users serve through FUSE are not recognized, and such a server can hold the \
+                            capture up: no CAP_SYS_ADMIN, and no fusectl on /sys/fs/fuse/connections";
+
+/// The needs of the features here, satisfied ones first, then those of safeguards.
 pub(super) fn checks() -> Vec<Check> {
     let uprobe_multi = kernel_offsets::facts().is_none_or(|facts| facts.uprobe_multi);
-    checks_of(effective(), uprobe_multi)
+    let effective = effective();
+    let mut checks = checks_of(effective, uprobe_multi);
+    checks.extend(SAFEGUARDS.iter().map(|safeguard| of_safeguard(safeguard, effective)));
+    checks.push(of_fuse(effective, &mounts()));
+    checks
+}
+
+/// What a capture lacks here although it can begin, and what that costs.
+pub fn notices() -> Vec<String> {
+    notices_of(effective(), hides_kernel_symbols, &mounts())
+}
+
+fn notices_of(effective: u64, hides_kernel_symbols: impl Fn() -> bool, mounts: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for feature in &OTHERS {
+        // Where the kernel shows its symbols to everybody, that capability is for nothing.
+        let missing = missing(feature, effective).filter(|it| it.bit != SYSLOG.bit || hides_kernel_symbols());
+        words.extend(missing.map(|it| word(feature, it.name)));
+    }
+    let lacks = (!words.is_empty()).then(|| format!("without {}", words.join(", ")));
+    let fuse = of_fuse(effective, mounts);
+    lacks.into_iter().chain((fuse.state != State::Enough).then_some(fuse.found)).collect()
 }
 
 /// Capabilities without which there is no capture, and which this process lacks.
@@ -78,10 +122,7 @@ fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
                 continue;
             }
             named.push(name);
-            words.push(match feature.without {
-                Some(without) => format!("{name} ({without} will be missing)"),
-                None => (*name).to_owned(),
-            });
+            words.push(word(feature, name));
         }
     }
     let captures = missing(&CAPTURE, effective).next().is_none();
@@ -94,6 +135,46 @@ fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
     };
     let by_feature = features.iter().map(|feature| of_feature(feature, effective));
     std::iter::once(first).chain(by_feature).collect()
+}
+
+/// A missing capability, with what it costs.
+fn word(feature: &Feature, name: &str) -> String {
+    match feature.without {
+        Some(without) => format!("{name} ({without} will be missing)"),
+        None => name.to_owned(),
+    }
+}
+
+fn of_safeguard(safeguard: &Feature, effective: u64) -> Check {
+    let check = of_feature(safeguard, effective);
+    match safeguard.without {
+        Some(without) if check.state != State::Enough => {
+            Check { found: format!("{}: {without}", check.found), ..check }
+        }
+        _ => check,
+    }
+}
+
+/// Whether a capture can tell which files users serve. `mounts` is that of this process in `/proc`.
+fn of_fuse(effective: u64, mounts: &str) -> Check {
+    let is_list = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        words.next() == Some(FUSE_LIST) && words.next() == Some("fusectl")
+    };
+    let by = match effective >> SYS_ADMIN.bit & 1 == 1 {
+        true => Some(SYS_ADMIN.name),
+        false => mounts.lines().any(is_list).then_some(FUSE_LIST),
+    };
+    Check {
+        name: "for files over FUSE",
+        found: by.unwrap_or(NO_FUSE_LIST).to_owned(),
+        state: State::enough_if(by.is_some(), State::Less),
+        fix: by.is_none().then(|| "`sudo mount -t fusectl fusectl /sys/fs/fuse/connections`".into()),
+    }
+}
+
+fn mounts() -> String {
+    read("/proc/self/mounts").unwrap_or_default()
 }
 
 fn of_feature(feature: &Feature, effective: u64) -> Check {
@@ -165,5 +246,45 @@ mod tests {
             found(ALL & !(1 << 38), true, "for a capture"),
             "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE; missing: CAP_PERFMON"
         );
+    }
+    const FUSECTL: &str = "proc /proc proc rw 0 0\nfusectl /sys/fs/fuse/connections fusectl rw,nosuid 0 0\n";
+
+    #[test]
+    fn safeguards_say_what_happens_without_them() {
+        let found = |held: u64| SAFEGUARDS.each_ref().map(|safeguard| of_safeguard(safeguard, held).found);
+        assert_eq!(found(u64::MAX), ["CAP_SETUID, CAP_SETGID", "CAP_SYS_NICE"]);
+        let [workers, end] = found(ALL);
+        assert!(workers.contains("; missing: CAP_SETUID, CAP_SETGID: workers keep this user"), "{workers}");
+        assert!(end.contains("; missing: CAP_SYS_NICE: "), "{end}");
+    }
+
+    #[test]
+    fn servers_of_users_are_known_by_their_list_only() {
+        let check = |effective: u64, mounts: &str, state: State, found: &str| {
+            let check = of_fuse(effective, mounts);
+            assert_eq!((check.state, check.found.as_str()), (state, found), "{effective:#x} {mounts}");
+        };
+        check(1 << 21, "", State::Enough, "CAP_SYS_ADMIN");
+        check(ALL, FUSECTL, State::Enough, FUSE_LIST);
+        // The folder is there without the file system, too.
+        check(ALL, "sysfs /sys sysfs rw 0 0\n", State::Less, NO_FUSE_LIST);
+        check(ALL, "fusectl /mnt fusectl rw 0 0\n", State::Less, NO_FUSE_LIST);
+    }
+
+    #[test]
+    fn a_capture_that_lacks_something_begins_by_saying_so() {
+        let check = |effective: u64, hidden: bool, mounts: &str, expect: &[&str]| {
+            assert_eq!(notices_of(effective, || hidden, mounts), expect, "{effective:#x} {hidden}");
+        };
+        check(u64::MAX, true, "", &[]);
+        check(ALL, true, FUSECTL, &[]);
+        check(ALL, true, "", &[NO_FUSE_LIST]);
+        let syslog = "without CAP_SYSLOG (names of kernel functions will be missing)";
+        check(ALL & !(1 << 34), true, FUSECTL, &[syslog]);
+        check(ALL & !(1 << 34), false, FUSECTL, &[]);
+        let both = "without CAP_DAC_READ_SEARCH (Python names of other users' processes will be missing), \
+                    CAP_CHECKPOINT_RESTORE (files that were deleted or that lie in another mount namespace will be \
+                    missing)";
+        check(ALL & !(1 << 2 | 1 << 40), true, FUSECTL, &[both]);
     }
 }

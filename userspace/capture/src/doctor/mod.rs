@@ -10,11 +10,13 @@ mod restrictions;
 
 use std::fmt;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
 pub(super) use capabilities::missing_capabilities;
+pub use capabilities::notices as capability_notices;
 pub use pages::with_installed_pages;
 
 use super::arch::HERE;
@@ -218,9 +220,15 @@ fn uprobes() -> Check {
 }
 
 fn kernel_symbols() -> Check {
-    let are_hidden = read("/proc/kallsyms")
-        .is_none_or(|text| text.lines().take(100).all(|line| line.starts_with("0000000000000000")));
-    kernel_symbols_of(are_hidden, read("/proc/sys/kernel/kptr_restrict").as_deref())
+    kernel_symbols_of(hides_kernel_symbols(), read("/proc/sys/kernel/kptr_restrict").as_deref())
+}
+
+/// Whether the kernel hides the addresses of its functions from this process.
+fn hides_kernel_symbols() -> bool {
+    let Ok(file) = fs::File::open("/proc/kallsyms") else { return true };
+    // The whole file has megabytes.
+    let mut lines = BufReader::new(file).lines().map_while(Result::ok).take(100);
+    lines.all(|line| line.starts_with("0000000000000000"))
 }
 
 fn kernel_symbols_of(are_hidden: bool, restriction: Option<&str>) -> Check {

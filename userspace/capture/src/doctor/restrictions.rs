@@ -1,8 +1,8 @@
 //! Restrictions: what keeps even root from capturing on some machines.
 //!
-//! Owns: recognizing lockdown, security modules, seccomp filters, and PID namespaces. Because: each of them refuses
-//! with the same "permission denied", and only its name says whom to contact. Does not: know what a policy refuses;
-//! the log of the machine does.
+//! Owns: recognizing lockdown, security modules, seccomp filters and their absence, and PID namespaces. Because: each
+//! of them refuses with the same "permission denied", and only its name says whom to contact. Does not: know what a
+//! policy refuses; the log of the machine does.
 
 use std::fs;
 use std::path::Path;
@@ -22,6 +22,7 @@ pub(super) fn checks() -> Vec<Check> {
         selinux(&read("/sys/fs/selinux/enforce").unwrap_or_default(), label.as_deref()),
         Path::new("/sys/module/apparmor").exists().then(|| apparmor(label.as_deref())).flatten(),
         seccomp(&status),
+        worker_filters(&read("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default()),
         pid_namespace(&namespace.to_string_lossy()),
     ];
     rows.into_iter().flatten().collect()
@@ -63,6 +64,14 @@ fn seccomp(status: &str) -> Option<Check> {
                ptrace (`--security-opt seccomp=unconfined`)";
     (mode.trim() == "2")
         .then(|| row("system calls", "a filter is in force (seccomp)".into(), State::Less, fix))
+}
+
+/// `actions` are those that a filter can take (`seccomp(2)`); a kernel without filters has no such list.
+fn worker_filters(actions: &str) -> Option<Check> {
+    let fix = "use a kernel built with CONFIG_SECCOMP_FILTER=y: without, workers keep all system calls, and GPUs have \
+               no figures";
+    let has_filters = actions.split_whitespace().any(|action| action == "errno");
+    (!has_filters).then(|| row("filters of workers", "none (seccomp)".into(), State::Less, fix))
 }
 
 fn pid_namespace(link: &str) -> Option<Check> {
@@ -110,6 +119,8 @@ mod tests {
             seccomp("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"),
             Some(("a filter is in force (seccomp)", State::Less)),
         );
+        check(worker_filters("kill_process kill_thread trap errno user_notif trace log allow"), None);
+        check(worker_filters(""), Some(("none (seccomp)", State::Less)));
         check(pid_namespace(FIRST_PID_NAMESPACE), None);
         check(pid_namespace(""), None);
         check(pid_namespace("pid:[4026532201]"), Some(("those of one container alone", State::Less)));

@@ -158,7 +158,12 @@ impl Gpus {
         let Some(launch) = LAUNCH.get().copied().filter(|_| is_to_be_asked()) else { return Ok(None) };
         let (requests, requested) = bounded(1);
         let (answered, answers) = bounded(1);
-        supervisor.spawn("gpus", "figures of GPUs are not recorded", move |heartbeat| {
+        let mut is_again = false;
+        supervisor.spawn_restartable("gpus", "figures of GPUs are not recorded", move |heartbeat| {
+            // The request at which a defect stopped it gets no other answer.
+            if std::mem::replace(&mut is_again, true) {
+                let _ = answered.try_send(Reading::Missing);
+            }
             Readers::new(launch, PATIENCE).run(&requested, &answered, heartbeat);
         })?;
         let mut gpus = Self::new(requests, answers);

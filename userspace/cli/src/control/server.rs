@@ -3,7 +3,7 @@
 //! Owns: the thread that reads them, which users may send them, and how much is read per connection. Because: the
 //! capture loop must never wait for a client that connects and sends nothing. Does not: carry a request out.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
@@ -26,6 +26,8 @@ const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the capture has to answer: it checks for requests ten times a second.
 const ANSWER_LONGEST: Duration = Duration::from_secs(10);
+/// Shortest and longest pause after a connection that could not be accepted, as without a free descriptor.
+const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 /// A request that waits for its answer.
 #[derive(Debug)]
@@ -100,10 +102,33 @@ impl Drop for ControlSocket {
 }
 
 fn serve(listener: &UnixListener, ask: &Sender<PendingRequest>) {
-    while let Ok((connection, _)) = listener.accept() {
+    let mut accept = || listener.accept().map(|(connection, _)| connection);
+    while let Some(connection) = next_connection(&mut accept, &mut thread::sleep) {
         if let Err(error) = converse(&connection, ask) {
             tracing::debug!(%error, "a connection for control ended");
         }
+    }
+}
+
+/// The next connection; `None` once the socket was shut down. Any other failure may be over soon.
+fn next_connection(
+    accept: &mut dyn FnMut() -> io::Result<UnixStream>,
+    pause: &mut dyn FnMut(Duration),
+) -> Option<UnixStream> {
+    let [shortest, longest] = PAUSE;
+    let mut next = shortest;
+    loop {
+        match accept() {
+            Ok(connection) => return Some(connection),
+            // Of the errors in accept(2), only that of a socket that does not listen anymore.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return None,
+            Err(error) if next == shortest => {
+                tracing::warn!(%error, "requests for control wait: no connection can be accepted");
+            }
+            Err(_) => {}
+        }
+        pause(next);
+        next = (next * 2).min(longest);
     }
 }
 
@@ -156,6 +181,8 @@ fn answered(request: ControlRequest, ask: &Sender<PendingRequest>) -> ControlAns
 #[cfg(test)]
 mod tests {
     use std::net::Shutdown;
+
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -210,6 +237,22 @@ mod tests {
         check(1000, 1000, true);
         check(1001, 1000, false);
         check(1000, 0, false);
+    }
+
+    #[test]
+    fn only_the_end_of_the_socket_ends_its_thread() {
+        let (_client, server) = UnixStream::pair().unwrap();
+        let mut server = Some(server);
+        let mut results = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].into_iter();
+        let mut pauses = Vec::new();
+        let mut accept = || match results.next() {
+            Some(error) => Err(error.into()),
+            None => server.take().ok_or_else(|| io::Error::from(Errno::INVAL)),
+        };
+        let mut pause = |length: Duration| pauses.push(length.as_millis());
+        assert!(next_connection(&mut accept, &mut pause).is_some());
+        assert!(next_connection(&mut accept, &mut pause).is_none());
+        assert_eq!(pauses, [10, 20, 40]);
     }
 
     #[test]

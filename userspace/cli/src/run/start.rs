@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use deepctx_capture::clock::{boot_id, monotonic_ns};
 use deepctx_capture::config::TraceWindow;
-use deepctx_capture::{Capture, CaptureConfig, CaptureError, allowed_cpus};
+use deepctx_capture::{Capture, CaptureConfig, CaptureError, allowed_cpus, doctor};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::{Nanos, Time};
@@ -66,8 +66,10 @@ pub(crate) fn start_session(
         trace: trace.map(|(sink, _)| sink),
         flight_recorder,
     };
-    Session::start(capture.messages(), options)
-        .map_err(|error| Failure::io("the thread of the pipeline", &error))
+    let session = Session::start(capture.messages(), options)
+        .map_err(|error| Failure::io("the thread of the pipeline", &error))?;
+    doctor::capability_notices().into_iter().for_each(|notice| session.notice(notice));
+    Ok(session)
 }
 
 /// Converts a trace window to the pipeline's form. `starts`: the program starts with the capture, and first has to

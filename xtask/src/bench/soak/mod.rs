@@ -57,6 +57,9 @@ const GROWTH_MAX: f64 = 0.05;
 const DESCRIPTORS_MAX: f64 = 8.0;
 /// Maximum growth of a kernel table, as a share of its capacity: the processes of the moment vary.
 const FILL_GROWTH_MAX: f64 = 0.01;
+/// Maximum number of files of the profile: 8 tables, each with 5 levels of at most 8 segments, since 8 of a level are
+/// merged into one of the next (`profile/storage/src/store/merge.rs`), and the manifest.
+const FILES_MAX: f64 = 321.0;
 /// Minimum share of samples with complete stacks: the others belong to programs that end before they are read.
 const COMPLETE_MIN: f64 = 0.8;
 /// Maximum time to end after SIGINT.
@@ -156,6 +159,8 @@ fn judge(
         .note("received", report.stage("kernel")?.received)
         .note("lost", losses)
         .note("imbalances", serde_json::json!(imbalances)),
+        Figure::new("soak", "records missing without a reason", "records", vec![report.unexplained() as f64])
+            .target(Target::AtMost(0.0)),
         Figure::new("soak", "stacks to the thread's start", "share of samples", vec![complete])
             .target(Target::AtLeast(COMPLETE_MIN))
             .note("samples", walked)
@@ -196,7 +201,8 @@ fn figures_of_growth(readings: &[Reading]) -> [Figure; 5] {
             .target(Target::AtMost(FILL_GROWTH_MAX))
             .note("table", table)
             .note("fullest", most(Reading::fullest)),
-        Figure::new("soak", "files of the profile", "files", vec![middle(2, |reading| reading.files)])
+        Figure::new("soak", "files of the profile, most", "files", vec![most(|reading| reading.files)])
+            .target(Target::AtMost(FILES_MAX))
             .note("mib", middle(2, |reading| reading.profile_mib)),
     ]
 }

@@ -1,14 +1,24 @@
-//! Kernel programs and links that a process holds.
+//! Kernel programs and links that a process holds, and what must be true of a recording that has ended.
 //!
-//! Owns: listing them while it runs, and waiting for their end. Because: whatever ended a recording, none of its probes
-//! may be left in the kernel. Does not: record.
+//! Owns: listing them while it runs, waiting for their end, and looking at what is left. Because: whatever ended a
+//! recording, none of its probes may be left in the kernel, and its profile must open. Does not: record.
 
 use std::collections::HashSet;
 use std::fs;
 
+use deepctx_profile::ledger::CheckTime;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
-use crate::cli_support::recording::wait_for;
+use super::lives;
+use super::recording::wait_for;
+
+/// Whatever happened: the profile opens, its ledger adds up, and the target lives.
+#[track_caller]
+pub(crate) fn is_in_order(file: &str, target: &str, when: CheckTime) {
+    let checked = deepctx_storage::open(file).unwrap().profile.ledger.check(when);
+    checked.unwrap_or_else(|error| panic!("{file}: {error}"));
+    assert!(lives(target), "the target {target} has ended");
+}
 
 /// Ids of the kernel programs and links that a process has open (`/proc/PID/fdinfo`).
 pub(crate) struct HeldObjects {
@@ -41,5 +51,12 @@ impl HeldObjects {
             let programs = ProgInfoIter::default().any(|program| self.programs.contains(&program.id));
             !programs && !LinkInfoIter::default().any(|link| self.links.contains(&link.id))
         });
+    }
+
+    /// As [`is_in_order`], and nothing is left in the kernel.
+    #[track_caller]
+    pub(crate) fn left_in_order(&self, file: &str, target: &str, when: CheckTime) {
+        self.are_gone();
+        is_in_order(file, target, when);
     }
 }
