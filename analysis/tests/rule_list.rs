@@ -11,7 +11,7 @@ use deepctx_analysis::{Selection, Subset};
 use deepctx_profile::{Metric, Nanos, text};
 
 /// Where tests of rules are, from the root of the checkout, and what a reader looks for there.
-const TESTS: [(&str, &str); 10] = [
+const TESTS: [(&str, &str); 11] = [
     ("analysis/src/findings/rules/device_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/healthy_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/loader_tests.rs", "findings/rules"),
@@ -19,6 +19,7 @@ const TESTS: [(&str, &str); 10] = [
     ("analysis/src/findings/rules/tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/rank_tests.rs", "findings/rules"),
     ("tests/tests/torch/defects.rs", "torch"),
+    ("tests/tests/jax/defects.rs", "jax"),
     ("tests/tests/gpu_cases_live.rs", "gpu"),
     ("tests/tests/gpu_ranks_live.rs", "gpu"),
     ("tests/tests/live_on_finding.rs", "live"),

@@ -87,6 +87,7 @@ const DEFECTS: &[(&str, &str, &str)] = &[
     ("single-precision", "alexnet", "`sgemm` on a device with TF32"),
     ("small-kernels", "dlrm-job", "element-wise kernels of 3 µs, more than 100 of each over the ranks"),
     ("blocking-waits", "dlrm-job", "each rank waits ten times in `aten::copy_`"),
+    ("blocking-waits", "jax-train", "each step waits for its result in `block_until_ready`"),
     ("straggler", "dlrm-job", "rank 7 begins five of eight collectives last; HTA names it too"),
     ("uneven-ranks", "dlrm-job", "rank 5 spends 6.8 ms in operators and calls, the mean rank 5.3 ms"),
     ("idle-device", "alexnet", "79 kernels and 16 copies in a window of 43 s: the device ran 66 ms of it"),

@@ -239,7 +239,29 @@ const PYTHON: &[(&str, &[&str], Phase)] = &[
         Phase::Compilation,
     ),
     ("triton/compiler/compiler.py", &["compile"], Phase::Compilation),
+    // What JAX traces runs the program's own functions; only what it does with the result is told apart.
+    ("jax/_src/interpreters/mlir.py", &[], Phase::Compilation),
     ("jax/_src/compiler.py", &[], Phase::Compilation),
+    // An array is pickled.
+    ("jax/_src/array.py", &["__reduce__"], Phase::Checkpoint),
+    ("jax/experimental/array_serialization/", &[], Phase::Checkpoint),
+    (
+        "flax/serialization.py",
+        &["to_bytes", "from_bytes", "msgpack_serialize", "msgpack_restore"],
+        Phase::Checkpoint,
+    ),
+    ("flax/training/checkpoints.py", &[], Phase::Checkpoint),
+    ("orbax/checkpoint/", &[], Phase::Checkpoint),
+    ("flax/training/train_state.py", &["apply_gradients"], Phase::Optimizer),
+    ("optax/", &["update_fn", "apply_updates"], Phase::Optimizer),
+    // Other iterators of Grain run in threads of its own, too.
+    ("grain/_src/python/data_loader.py", &["__next__"], Phase::Loading),
+    ("grain/_src/python/dataset/transformations/prefetch.py", &["__next__"], Phase::Loading),
+    ("grain/_src/python/dataset/transformations/prefetch.py", &["_work_loop"], Phase::LoadingWorker),
+    ("grain/_src/python/grain_pool.py", &["_worker_loop"], Phase::LoadingWorker),
+    // `tf.data`, and TensorFlow Datasets, which is iterated over by it.
+    ("tensorflow/python/data/ops/iterator_ops.py", &["__next__", "get_next"], Phase::Loading),
+    ("tensorflow/python/data/ops/dataset_ops.py", &["__next__"], Phase::Loading),
 ];
 /// Names of a program's functions that evaluate.
 const EVALUATES: [&str; 5] =
@@ -400,6 +422,42 @@ mod tests {
         let found: Vec<Phase> =
             trained.tree.cells(Metric::CpuTime).map(|(leaf, _)| phases(&trained)[leaf.index()]).collect();
         assert_eq!(found, [Phase::Evaluation, Phase::Evaluation]);
+    }
+
+    #[test]
+    fn libraries_of_jax_tell_the_phase() {
+        for (stack, expect) in [
+            ("y /v/jax/_src/compiler.py:backend_compile_and_load / n x", Phase::Compilation),
+            ("y /v/jax/_src/interpreters/mlir.py:lower_jaxpr_to_module / n x", Phase::Compilation),
+            ("y /v/jax/_src/interpreters/mlir.py:<module> / n x", Phase::Other),
+            // Tracing runs the functions of the program.
+            ("y /v/jax/_src/interpreters/partial_eval.py:trace_to_jaxpr / y /a/t.py:loss", Phase::Other),
+            ("y /v/jax/_src/array.py:ArrayImpl.__reduce__ / n memcpy", Phase::Checkpoint),
+            ("y /v/jax/_src/array.py:ArrayImpl.__float__ / n x", Phase::Other),
+            (
+                "y /v/jax/experimental/array_serialization/serialization.py:run_serialization",
+                Phase::Checkpoint,
+            ),
+            ("y /v/flax/serialization.py:to_bytes / n packb", Phase::Checkpoint),
+            ("y /v/flax/serialization.py:register_serialization_state", Phase::Other),
+            ("y /v/flax/training/checkpoints.py:save_checkpoint / n write", Phase::Checkpoint),
+            ("y /v/orbax/checkpoint/checkpoint_manager.py:CheckpointManager.save / n x", Phase::Checkpoint),
+            ("y /v/optax/_src/transform.py:scale_by_adam.<locals>.update_fn / n x", Phase::Optimizer),
+            ("y /v/optax/_src/update.py:apply_updates / n x", Phase::Optimizer),
+            ("y /v/optax/_src/schedule.py:polynomial_schedule.<locals>.schedule", Phase::Other),
+            ("y /v/flax/training/train_state.py:TrainState.apply_gradients", Phase::Optimizer),
+            ("y /v/grain/_src/python/data_loader.py:DataLoaderIterator.__next__ / n x", Phase::Loading),
+            ("y /v/grain/_src/python/grain_pool.py:_worker_loop / y /a/t.py:decode", Phase::LoadingWorker),
+            ("y /v/tensorflow/python/data/ops/iterator_ops.py:OwnedIterator.__next__ / n x", Phase::Loading),
+        ] {
+            check(stack, expect);
+        }
+        // A thread that prefetches asks the iterator of another one.
+        const PREFETCH: &str = "y /v/grain/_src/python/dataset/transformations/prefetch.py";
+        let next = format!("{PREFETCH}:PrefetchDatasetIterator.__next__ / n x");
+        check(&next, Phase::Loading);
+        let thread = format!("{PREFETCH}:_ThreadPrefetchDatasetIterator._work_loop");
+        check(&format!("{thread} / {next}"), Phase::LoadingWorker);
     }
 
     #[test]

@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../cases/mod.rs"]
+mod cases;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod compiled;
+mod defects;
 #[path = "../frameworks/mod.rs"]
 mod frameworks;
 mod library_thunks;

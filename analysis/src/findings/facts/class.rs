@@ -75,6 +75,8 @@ classes! {
     UnknownHostCopy,
     /// A model goes to a device, or to another type.
     ModelMove,
+    /// The host waits for the value of an array of JAX, which may be computed still.
+    ArrayWait,
 }
 
 /// Several classes as bits.
@@ -153,6 +155,7 @@ fn of_python(file: &str, function: &str) -> Classes {
         ),
         (Class::CheckpointRead, is_checkpoint_read(file, function)),
         (Class::ModelMove, function.ends_with("_apply") && file.ends_with("/torch/nn/modules/module.py")),
+        (Class::ArrayWait, is_array_wait(file, function)),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
@@ -160,7 +163,41 @@ fn of_python(file: &str, function: &str) -> Classes {
 fn is_checkpoint_read(file: &str, function: &str) -> bool {
     const FILES: [&str; 2] = ["/torch/serialization.py", "/safetensors/torch.py"];
     let reads = function.trim_start_matches('_').starts_with("load");
-    reads && (FILES.iter().any(|end| file.ends_with(end)) || file.contains("/torch/distributed/checkpoint/"))
+    let of_torch =
+        FILES.iter().any(|end| file.ends_with(end)) || file.contains("/torch/distributed/checkpoint/");
+    reads && of_torch || is_checkpoint_read_of_jax(file, function)
+}
+
+/// Libraries of JAX have methods that read.
+fn is_checkpoint_read_of_jax(file: &str, function: &str) -> bool {
+    const FILES: [&str; 2] = ["/flax/serialization.py", "/flax/training/checkpoints.py"];
+    const FOLDERS: [&str; 2] = ["/orbax/checkpoint/", "/jax/experimental/array_serialization/"];
+    const READS: [&str; 7] = [
+        "load",
+        "restore",
+        "deserialize",
+        "async_deserialize",
+        "run_deserialization",
+        "from_bytes",
+        "msgpack_restore",
+    ];
+    let is_of_jax =
+        FILES.iter().any(|end| file.ends_with(end)) || FOLDERS.iter().any(|folder| file.contains(folder));
+    let name = last_part(function).trim_start_matches('_');
+    is_of_jax && READS.iter().any(|begin| name.starts_with(begin))
+}
+
+/// All conversions of an array ask for its `_value`: `float(x)`, `x.item()`, `np.asarray(x)`, `print(x)`.
+fn is_array_wait(file: &str, function: &str) -> bool {
+    const CONVERTS: [&str; 5] = ["_value", "__array__", "__float__", "item", "block_until_ready"];
+    let name = last_part(function);
+    file.ends_with("/jax/_src/array.py") && CONVERTS.contains(&name)
+        || file.ends_with("/jax/_src/api.py") && name == "block_until_ready"
+}
+
+/// The own name of a function: `f` of `C.f`.
+fn last_part(function: &str) -> &str {
+    function.rsplit('.').next().unwrap_or(function)
 }
 
 /// Only the interpreter's own symbols have `take_gil`; every interpreter exports the others, which only take its lock.
@@ -177,12 +214,15 @@ fn is_interpreter(module: &str) -> bool {
 
 fn of_native(symbol: &str) -> Classes {
     const TIMED_WAITS: [&str; 2] = ["pthread_cond_timedwait", "pthread_cond_clockwait"];
+    // `x.block_until_ready()`, and `np.asarray(x)` of an array in memory of the host, without a function in Python.
+    const ARRAY_WAITS: [&str; 3] = ["PyArray::BlockUntilReady", "AwaitBuffersReady", "PyArray_bf_getbuffer"];
     let is = [
         (Class::Spin, is_spinning(symbol)),
         (Class::Transfer, is_transfer(symbol)),
         (Class::GilWait, is_gil_wait(symbol)),
         (Class::DeviceWait, Call::of(symbol).waits()),
         (Class::TimedWait, TIMED_WAITS.iter().any(|name| symbol.contains(name))),
+        (Class::ArrayWait, ARRAY_WAITS.iter().any(|name| symbol.contains(name))),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
@@ -313,6 +353,47 @@ mod tests {
         check("y /v/safetensors/torch.py:load_file", &[Class::CheckpointRead]);
         check("y /v/safetensors/torch.py:save_file", &[]);
         check("y /a/mine.py:load_file", &[]);
+    }
+
+    #[test]
+    fn checkpoints_of_jax_are_read_by_methods() {
+        for reads in [
+            "y /v/flax/serialization.py:from_bytes",
+            "y /v/flax/training/checkpoints.py:restore_checkpoint",
+            "y /v/orbax/checkpoint/checkpoint_manager.py:CheckpointManager.restore",
+            "y /v/jax/experimental/array_serialization/serialization.py:run_deserialization",
+        ] {
+            check(reads, &[Class::CheckpointRead]);
+        }
+        for other in [
+            "y /v/flax/serialization.py:to_bytes",
+            "y /v/orbax/checkpoint/checkpoint_manager.py:CheckpointManager.save",
+            "y /v/jax/experimental/array_serialization/serialization.py:run_serialization",
+            "y /a/mine.py:Manager.restore",
+        ] {
+            check(other, &[]);
+        }
+    }
+
+    #[test]
+    fn what_waits_for_an_array_of_jax_is_known() {
+        for waits in [
+            "y /v/jax/_src/array.py:ArrayImpl.__float__",
+            "y /v/jax/_src/array.py:ArrayImpl._value",
+            "y /v/jax/_src/api.py:block_until_ready",
+            "n jax::PyArray::BlockUntilReady() const",
+            "n xla::(anonymous namespace)::PyArray_bf_getbuffer(_object*, Py_buffer*, int)",
+        ] {
+            check(waits, &[Class::ArrayWait]);
+        }
+        for other in [
+            "y /v/jax/_src/array.py:ArrayImpl.__getitem__",
+            "y /v/jax/_src/api.py:grad",
+            "y /a/array.py:Mine._value",
+            "n xla::PyArray::Copy() const",
+        ] {
+            check(other, &[]);
+        }
     }
 
     #[test]

@@ -65,7 +65,8 @@ fn written<'c>(metric: Metric, share: Share) -> ShareCheck<'c> {
         by: PlaceKey::Line,
         title: &str::to_owned,
         figure: "time in checkpoints",
-        advice: "Write checkpoints less often, or asynchronously (torch.distributed.checkpoint.async_save).",
+        advice: "Write checkpoints less often, or asynchronously (torch.distributed.checkpoint.async_save, \
+                 Orbax's AsyncCheckpointer).",
         because: "a checkpoint that is not written costs nothing; time waiting for disks comes on top",
     }
 }

@@ -294,6 +294,22 @@ fn a_wait_wins_only_what_the_device_rests() {
     assert_eq!(waits(&[(7, 0, 0, 9_900), (7, 1, 0, 5_000)]), (Some(50.0), "high"));
 }
 
+/// What XLA computes while the host waits must be computed anyway.
+#[test]
+fn a_wait_for_jax_wins_only_other_time() {
+    let waits = |ms: u64| {
+        let value = "y /v/site-packages/jax/_src/array.py:ArrayImpl._value:8 / n futex";
+        let lines = format!(
+            "P py-7 / T py/7 / y /a/t.py:train:3 / n dispatch 100
+             off-cpu-time: P py-7 / T py/7 / y /a/t.py:train:4 / {value} 100x{ms}000000"
+        );
+        could_win(&found(&["blocking-waits"], &profile(&lines)))
+    };
+    // 4 of 5 s, and 0.5 of 1.5 s.
+    assert_eq!(waits(40), "at most 20.0% of time of the threads that wait");
+    assert_eq!(waits(5), "at most 33.3% of time of the threads that wait");
+}
+
 /// Of a long capture only the last activities are kept, but all their time.
 #[test]
 fn streams_by_time_bound_how_long_a_device_rests() {

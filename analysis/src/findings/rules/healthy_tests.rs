@@ -281,3 +281,57 @@ fn half_precision_without_tensor_cores_is_no_fp32() {
     let single = "50% of the time of kernels is fp32 products that leave tensor cores unused";
     check("single-precision", &kernel("volta_sgemm_64x64_nn"), single);
 }
+
+const JAX: &str = "y /v/site-packages/jax/_src";
+
+/// A loop of JAX that computes on its CPUs for 1 s, and is off the CPU below these frames.
+fn loop_of_jax(below: &str, waits: &str) -> String {
+    format!(
+        "P py-7 / T py/7 / y /a/t.py:train:3 / n dispatch 100
+         off-cpu-time: P py-7 / T py/7 / y /a/t.py:train:4 / {below} {waits}"
+    )
+}
+
+#[test]
+fn values_that_jax_computes_still_are_waited_for() {
+    const RULE: &str = "blocking-waits";
+    let value = format!("{JAX}/array.py:ArrayImpl.__float__:9 / {JAX}/array.py:ArrayImpl._value:8 / n futex");
+    let found = "The program waits 80% of its time for results of JAX, in 200 waits at t.py:train:4";
+    check(RULE, &loop_of_jax(&value, "200x20000000"), found);
+    let ready = format!("{JAX}/api.py:block_until_ready:7 / n futex");
+    check(RULE, &loop_of_jax(&ready, "200x20000000"), found);
+    check(RULE, &loop_of_jax("n jax::PyArray::BlockUntilReady() const / n futex", "200x20000000"), found);
+    check(RULE, &loop_of_jax(&value, "200x500000"), "healthy");
+    // It only waits for its turn to dispatch, or for something else.
+    check(RULE, &format!("{}\n{}", loop_of_jax("n futex", "200x20000000"), end_of_jax(&value)), "healthy");
+    // Its calls of a device's library are those of other threads.
+    let device = "sync-time: P py-7 / T xla/9 / a cuStreamSynchronize 5x1000";
+    check(RULE, &format!("{}\n{device}", loop_of_jax(&value, "200x20000000")), found);
+    check(RULE, &format!("P py-7 / T py/7 / y /a/t.py:train:4 / {value} 300"), "record with --off-cpu");
+}
+
+/// The wait at the end of a loop.
+fn end_of_jax(value: &str) -> String {
+    format!("off-cpu-time: P py-7 / T py/7 / y /a/t.py:train:9 / {value} 1x400000000")
+}
+
+#[test]
+fn one_long_wait_for_jax_is_no_waste() {
+    let value = format!("{JAX}/array.py:ArrayImpl._value:8 / n futex");
+    // Recorded second by second.
+    let end = format!("{}\n{}", loop_of_jax(&value, "15x1000000000"), loop_of_jax(&value, "1x300000000"));
+    check("blocking-waits", &end, "healthy");
+    let long = format!("{}\n{}", loop_of_jax(&value, "40x1000000000"), loop_of_jax(&value, "40x500000000"));
+    let found = "The program waits 97% of its time for results of JAX, in 20 waits at t.py:train:4";
+    check("blocking-waits", &long, found);
+}
+
+#[test]
+fn waits_of_checkpoints_and_locks_are_none_for_jax() {
+    for below in [
+        format!("{JAX}/array.py:ArrayImpl.__reduce__:5 / {JAX}/array.py:ArrayImpl._value:8 / n futex"),
+        format!("{JAX}/array.py:ArrayImpl._value:8 / n PyEval_RestoreThread / n futex"),
+    ] {
+        check("blocking-waits", &loop_of_jax(&below, "200x20000000"), "healthy");
+    }
+}
