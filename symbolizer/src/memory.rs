@@ -35,27 +35,15 @@ pub trait TargetMemory: Send + Sync {
         Ok(bytes)
     }
 
-    /// Like [`TargetMemory::read`], on this thread: for reads that take microseconds. The same by default.
-    fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        self.read(address, into)
+    /// Has the memory reader walk from object to object: its answer to a question ([`ProcessMemory::walk`]). `None`
+    /// without a reader.
+    fn walk(&self, _question: &[u8]) -> Option<Result<Vec<u8>, ReadError>> {
+        None
     }
 
     /// The content of a section of this name, from the files of the process; `None` if files are unknown.
     fn section(&self, _name: &str) -> Option<Vec<u8>> {
         None
-    }
-}
-
-/// Memory that is only read by [`TargetMemory::read_here`].
-pub(crate) struct OwnReads<'m>(pub(crate) &'m dyn TargetMemory);
-
-impl TargetMemory for OwnReads<'_> {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        self.0.read_here(address, into)
-    }
-
-    fn section(&self, name: &str) -> Option<Vec<u8>> {
-        self.0.section(name)
     }
 }
 
@@ -87,8 +75,14 @@ impl TargetMemory for ProcessMemory {
         Self::read(self, address, into)
     }
 
-    fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        Self::read_here(self, address, into)
+    fn walk(&self, question: &[u8]) -> Option<Result<Vec<u8>, ReadError>> {
+        Self::walk(self, question)
+    }
+}
+
+impl TargetMemory for reader::WalkedMemory<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        Self::read(self, address, into)
     }
 }
 

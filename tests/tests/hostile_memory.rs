@@ -36,7 +36,11 @@ impl RunningWorkload {
         let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&built).arg(source).status();
         assert!(compiled.unwrap().success());
         let mut command = Command::new(built);
-        command.args(arguments).envs(variables.iter().cloned());
+        Self::of(command.args(arguments).envs(variables.iter().cloned()))
+    }
+
+    /// Starts this; `None` with its output when it does not start.
+    fn of(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -73,6 +77,22 @@ impl Scene {
     fn of_user(user: &str) -> Option<Self> {
         let mut scene = Self::served(&[user])?;
         scene.starts(&scene.mount.join("a"), &[]);
+        Some(scene)
+    }
+
+    /// With a server of this user, and a Python process with a task whose awaiter is in its file; `None` without FUSE,
+    /// or a Python whose tasks are read.
+    fn of_task(user: &str) -> Option<Self> {
+        let mut scene = Self::served(&[user])?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/silent_tasks.py");
+        match RunningWorkload::of(Command::new("python3").arg(script).arg(scene.mount.join("a"))) {
+            Ok(victim) => scene.victim = Some(victim),
+            Err(because) => {
+                assert!(because.contains("3.11"), "{because}");
+                println!("skipped: {because}");
+                return None;
+            }
+        }
         Some(scene)
     }
 
@@ -154,8 +174,19 @@ fn is_sampled(profile: &Path, name: &str, ticks: u64) -> bool {
 
 /// Records it beside another process, which must be recorded as usual, until the condition holds.
 fn check_recording(scene: &Scene, holds: impl Fn(&Scene) -> bool) -> String {
+    check_recording_with(&[], "silent_pages-", scene, holds)
+}
+
+/// The same with these options, and another name of the process in the stacks.
+fn check_recording_with(
+    options: &[&str],
+    name: &str,
+    scene: &Scene,
+    holds: impl Fn(&Scene) -> bool,
+) -> String {
     let busy = Busy::start();
-    let mut recording = scene.record(&["--pid", &busy.pid(), "--pid", &scene.victim()]);
+    let both = ["--pid", &busy.pid(), "--pid", &scene.victim()];
+    let mut recording = scene.record(&[&both[..], options].concat());
     recording.wait_for_probes();
     let before = [ticks(&busy.pid()), ticks(&scene.victim())];
     recording.wait_until(|_| samples(&scene.profile(), "sh-") > 100 && holds(scene));
@@ -164,7 +195,7 @@ fn check_recording(scene: &Scene, holds: impl Fn(&Scene) -> bool) -> String {
     let RecordingOutcome { status, said } = recording.ended_within(END);
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(is_sampled(&scene.profile(), "sh-", used[0]), "the process beside it, {used:?}: {said}");
-    assert!(is_sampled(&scene.profile(), "silent_pages-", used[1]), "the process itself, {used:?}: {said}");
+    assert!(is_sampled(&scene.profile(), name, used[1]), "the process itself, {used:?}: {said}");
     said
 }
 
@@ -204,6 +235,33 @@ fn a_page_that_nobody_fills_costs_one_deadline() {
     let said = check_recording(&scene, |scene| scene.missing("memory-no-answer") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 1, "{said}");
     assert!(said.contains(&format!("process {}: its memory did not answer", scene.victim())), "{said}");
+}
+
+#[test]
+fn a_task_awaited_from_a_silent_page_costs_one_deadline() {
+    if !can_capture() {
+        return;
+    }
+    // As if the page were mapped after the check, by a process that has answered before.
+    let Some(scene) = Scene::of_task("0") else { return };
+    let options = ["--probe", "async"];
+    let said = check_recording_with(&options, "python3", &scene, |scene| {
+        scene.missing("memory-no-answer") > 0
+    });
+    assert_eq!(scene.missing("memory-no-answer"), 1, "{said}");
+}
+
+#[test]
+fn a_task_awaited_from_a_users_server_is_not_followed() {
+    if !can_capture() {
+        return;
+    }
+    let Some(scene) = Scene::of_task(NOBODY) else { return };
+    let options = ["--probe", "async"];
+    let said = check_recording_with(&options, "python3", &scene, |scene| {
+        scene.missing("memory-user-file") > 0
+    });
+    assert_eq!(scene.missing("memory-no-answer"), 0, "nobody had to wait: {said}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deepctx_common::reason::Reason;
@@ -43,7 +43,7 @@ pub struct ProcessMemory {
 #[derive(Debug)]
 struct UserServedMappings {
     read: Instant,
-    ranges: Vec<Range<u64>>,
+    ranges: Arc<[Range<u64>]>,
 }
 
 impl ProcessMemory {
@@ -72,8 +72,27 @@ impl ProcessMemory {
         Ok(())
     }
 
-    /// Like [`ProcessMemory::read`], but without the reader once the process has answered it. No deadline applies then;
-    /// a chain of objects that changes every millisecond is torn if each of them is fetched by another process.
+    /// Has the reader walk through this memory: what its [`Walk`](reader::Walk) answers to a question. `None` without a
+    /// reader.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn walk(&self, question: &[u8]) -> Option<Result<Vec<u8>, ReadError>> {
+        reader::is_installed().then(|| {
+            let avoided = self.untouched();
+            let answered = self.answered.load(Ordering::Relaxed);
+            let found = reader::walk_memory(&self.subject, &self.mem, &avoided, question, answered);
+            match found {
+                Ok(_) => self.answered.store(true, Ordering::Relaxed),
+                Err(ReadError::UserFile) => count_user_file_read(),
+                Err(_) => {}
+            }
+            found
+        })
+    }
+
+    /// Like [`ProcessMemory::read`], but without the reader once the process has answered it. No deadline applies then:
+    /// not for a thread that others wait for.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -87,21 +106,33 @@ impl ProcessMemory {
 
     fn check(&self, address: u64, length: usize) -> Result<(), ReadError> {
         if reader::is_installed() && self.is_untouched(address, length) {
-            USER_FILE_READS.fetch_add(1, Ordering::Relaxed);
+            count_user_file_read();
             return Err(ReadError::UserFile);
         }
         Ok(())
     }
 
     fn is_untouched(&self, address: u64, length: usize) -> bool {
-        let mut untouched = self.untouched.lock().unwrap_or_else(PoisonError::into_inner);
-        if untouched.as_ref().is_none_or(|untouched| untouched.read.elapsed() >= FRESH) {
-            *untouched = Some(UserServedMappings { read: Instant::now(), ranges: of_users(self.pid) });
-        }
         let end = address.saturating_add(length as u64);
-        let ranges = untouched.as_ref().map(|untouched| &untouched.ranges[..]).unwrap_or_default();
-        ranges.iter().any(|range| range.start < end && address < range.end)
+        self.untouched().iter().any(|range| range.start < end && address < range.end)
     }
+
+    /// The FUSE mappings, as read at most [`FRESH`] ago.
+    fn untouched(&self) -> Arc<[Range<u64>]> {
+        let mut untouched = self.untouched.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*untouched {
+            Some(untouched) if untouched.read.elapsed() < FRESH => Arc::clone(&untouched.ranges),
+            _ => {
+                let ranges: Arc<[Range<u64>]> = of_users(self.pid).into();
+                *untouched = Some(UserServedMappings { read: Instant::now(), ranges: Arc::clone(&ranges) });
+                ranges
+            }
+        }
+    }
+}
+
+fn count_user_file_read() {
+    USER_FILE_READS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Number of reads refused because they would have touched a user's FUSE file.

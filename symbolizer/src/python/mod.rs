@@ -10,6 +10,7 @@
 //!            sampled (code, checksum, instruction) ─▶ names ─▶ PythonFrame | NoPythonName
 //! ```
 
+mod chain_walk;
 pub mod code;
 pub mod debug_offsets;
 mod elf;
@@ -29,6 +30,7 @@ pub mod text;
 mod thread_slot;
 mod trace;
 
+pub use chain_walk::walk_chain;
 pub use layout::{Layout, all_layouts};
 pub use locate::{Interpreter, Module, NoInterpreter, locate};
 pub use modules::{CalledModule, Layer};

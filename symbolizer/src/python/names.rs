@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::locate::Interpreter;
 use super::modules::{CalledModule, Layer, Modules};
 use super::tasks::{AwaitChain, NoTask, Tasks};
-use crate::memory::{OwnReads, ReadError, TargetMemory};
+use crate::memory::{ReadError, TargetMemory};
 
 /// Most code objects kept of all processes: a process with torch loaded has about 60 000 and runs far fewer. At ~400
 /// bytes each this is 25 MiB.
@@ -162,8 +162,8 @@ impl PythonSymbols {
     /// The reason why there is no task, or why its chain is not known.
     pub fn await_chain(&mut self, pid: u32, frame: u64) -> Result<AwaitChain, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
-        // Another task may take the place of this one while its parts are read.
-        process.tasks.chain(&OwnReads(&*process.memory), process.layout, process.runtime, frame)
+        // The process chose every address of a chain, and others wait for this thread.
+        process.tasks.chain_in_reader(&*process.memory, process.layout, process.runtime, frame)
     }
 
     /// Records PyTorch modules that were called, see [`Modules::record_calls`].

@@ -60,6 +60,11 @@ struct KeysLayout {
     has_hashes: bool,
 }
 
+/// Size of the header of each object.
+pub(super) fn header_size(layout: &Layout) -> u64 {
+    if layout.free_threaded { 32 } else { 16 }
+}
+
 /// Reads the objects of one process.
 #[derive(Clone, Copy)]
 pub struct Objects<'m> {
@@ -120,7 +125,7 @@ impl<'m> Objects<'m> {
 
     /// Size of the header of each object.
     pub fn header_size(&self) -> u64 {
-        if self.layout.free_threaded { 32 } else { 16 }
+        header_size(self.layout)
     }
 
     /// The word at `offset` after the header.

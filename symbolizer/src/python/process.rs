@@ -145,8 +145,8 @@ impl TargetMemory for InterpreterMemory {
         self.process.read(address, into)
     }
 
-    fn read_here(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        self.process.read_here(address, into)
+    fn walk(&self, question: &[u8]) -> Option<Result<Vec<u8>, ReadError>> {
+        self.process.walk(question)
     }
 
     fn section(&self, name: &str) -> Option<Vec<u8>> {

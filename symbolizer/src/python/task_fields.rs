@@ -165,6 +165,20 @@ impl PublishedOffsets {
         within.then_some(Self { name, awaited_by, is_set, coroutine, node, interpreter_size, running, tasks })
     }
 
+    /// How many offsets are kept.
+    pub(super) const NUMBERS_KEPT: usize = 8;
+
+    /// They, for [`Self::of_numbers`].
+    pub(super) fn numbers(&self) -> [u64; Self::NUMBERS_KEPT] {
+        let Self { name, awaited_by, is_set, coroutine, node, interpreter_size, running, tasks } = *self;
+        [name, awaited_by, is_set, coroutine, node, interpreter_size, running, tasks]
+    }
+
+    pub(super) fn of_numbers(numbers: [u64; Self::NUMBERS_KEPT]) -> Self {
+        let [name, awaited_by, is_set, coroutine, node, interpreter_size, running, tasks] = numbers;
+        Self { name, awaited_by, is_set, coroutine, node, interpreter_size, running, tasks }
+    }
+
     /// Replaces the offsets of the table. `header`: size of the object header.
     pub(super) fn apply(&self, header: u64, fields: &mut TaskFields, roots: &mut Roots) {
         // A field within the header is invalid.

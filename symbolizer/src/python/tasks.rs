@@ -16,7 +16,7 @@ use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, read_frame};
 
 use super::layout::Layout;
-use super::objects::{ENTRIES_MAX, ObjectError, Objects, ReadResult};
+use super::objects::{ENTRIES_MAX, ObjectError, Objects, ReadResult, header_size};
 use super::task_fields::{FRAME_STATE, PublishedOffsets, Roots, STACK_TOP, TaskFields};
 use crate::memory::TargetMemory;
 
@@ -105,15 +105,15 @@ impl NoTask {
 #[derive(Debug, Default)]
 pub struct Tasks {
     /// Coroutine → task.
-    known: FxHashMap<u64, u64>,
+    pub(super) known: FxHashMap<u64, u64>,
     /// The dictionary of the module `asyncio.tasks`, once found (up to 3.13).
-    module: Option<u64>,
+    pub(super) module: Option<u64>,
     /// The type of tasks, once known.
-    task_type: u64,
+    pub(super) task_type: u64,
     /// Tasks examined in this second.
-    examined: u32,
+    pub(super) examined: u32,
     /// The offsets that `_asyncio` publishes (3.14+), once found.
-    published: Option<PublishedOffsets>,
+    pub(super) published: Option<PublishedOffsets>,
     /// Searches for them so far.
     section_searches: u8,
 }
@@ -135,11 +135,32 @@ impl Tasks {
         runtime: u64,
         frame: u64,
     ) -> Result<AwaitChain, NoTask> {
-        let objects = Objects::new(memory, layout).ok_or(NoTask::Unsupported)?;
+        self.find_published(memory, layout, runtime);
+        self.walk_here(memory, layout, runtime, frame)
+    }
+
+    /// Looks for the offsets that `_asyncio` publishes.
+    pub(super) fn find_published(
+        &mut self,
+        memory: &dyn TargetMemory,
+        layout: &'static Layout,
+        runtime: u64,
+    ) {
         if self.published.is_none() && self.section_searches < SECTION_SEARCHES_MAX && layout.minor >= 14 {
             self.section_searches += 1;
             self.published = PublishedOffsets::of_process(memory, runtime);
         }
+    }
+
+    /// As [`Self::chain`], with the offsets found so far.
+    pub(super) fn walk_here(
+        &mut self,
+        memory: &dyn TargetMemory,
+        layout: &'static Layout,
+        runtime: u64,
+        frame: u64,
+    ) -> Result<AwaitChain, NoTask> {
+        let objects = Objects::new(memory, layout).ok_or(NoTask::Unsupported)?;
         let (mut fields, mut roots) = (TaskFields::of(layout.minor), Roots::of(layout));
         if let Some(published) = &self.published {
             published.apply(objects.header_size(), &mut fields, &mut roots);
@@ -148,6 +169,18 @@ impl Tasks {
         let mut reader = Reader { objects, memory, layout, runtime, fields, roots, buffers, tasks: self };
         reader.chain(frame)
     }
+
+    pub(super) fn know(&mut self, coroutine: u64, task: u64) {
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(coroutine, task);
+    }
+}
+
+/// The coroutine whose frame is at `frame`.
+pub(super) fn coroutine_of(frame: u64, layout: &Layout) -> u64 {
+    frame.wrapping_sub(header_size(layout)).wrapping_sub(TaskFields::of(layout.minor).frame)
 }
 
 /// The target's memory, for the walker of the kernel programs.
@@ -176,7 +209,7 @@ struct Reader<'m, 't> {
 
 impl Reader<'_, '_> {
     fn chain(&mut self, frame: u64) -> Result<AwaitChain, NoTask> {
-        let coroutine = frame.wrapping_sub(self.objects.header_size()).wrapping_sub(self.fields.frame);
+        let coroutine = coroutine_of(frame, self.layout);
         // A coroutine that ended may be freed, or replaced by another object.
         match self.objects.is_a(coroutine, "coroutine") {
             Ok(true) => {}
@@ -236,7 +269,7 @@ impl Reader<'_, '_> {
         let running = self.running().unwrap_or_default();
         self.tasks.examined += running.len() as u32;
         if let Some(task) = running.into_iter().find(|task| self.runs(*task, coroutine)) {
-            self.know(coroutine, task);
+            self.tasks.know(coroutine, task);
             return Ok(task);
         }
         let all = self.all().unwrap_or_default();
@@ -247,19 +280,12 @@ impl Reader<'_, '_> {
                 continue;
             }
             let Ok(of_task) = self.objects.field(task, self.fields.coroutine) else { continue };
-            self.know(of_task, task);
+            self.tasks.know(of_task, task);
             if of_task == coroutine {
                 found = Ok(task);
             }
         }
         found
-    }
-
-    fn know(&mut self, coroutine: u64, task: u64) {
-        if self.tasks.known.len() >= KNOWN_MAX {
-            self.tasks.known.clear();
-        }
-        self.tasks.known.insert(coroutine, task);
     }
 
     /// The addresses on a singly linked list.

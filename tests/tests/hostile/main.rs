@@ -73,8 +73,13 @@ fn compiled_workload(folder: &Path, name: &str) -> PathBuf {
 
 /// A process of an innocent user that began now, and computes until it is killed. `program`: `innocent`, compiled.
 fn computing(program: &Path) -> OtherUserProcess {
+    computing_as(VICTIM, program)
+}
+
+/// The same of another user.
+fn computing_as(user: u32, program: &Path) -> OtherUserProcess {
     let mut command = Command::new(program);
-    command.arg("3600").uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.arg("3600").uid(user).gid(user).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut process = OtherUserProcess::root(&mut command);
     process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     process

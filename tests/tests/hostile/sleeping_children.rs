@@ -8,9 +8,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Recording, RecordingOutcome};
-use super::cli_support::victim::Samples;
+use super::cli_support::victim::{Samples, VICTIM};
 use super::cli_support::{can_capture, folded, program};
-use super::{OtherUserProcess, compiled_workload, computing, open_folder};
+use super::{OTHER, OtherUserProcess, compiled_workload, computing_as, open_folder};
 
 /// More than the table's 8192 processes.
 const CHILDREN: &str = "8300";
@@ -19,6 +19,17 @@ const LATE: usize = 3;
 
 #[test]
 fn thousands_of_sleeping_children_harm_nobody() {
+    check(VICTIM);
+}
+
+#[test]
+fn sleeping_children_leave_room_to_their_own_user() {
+    // Once they have been idle for ten seconds.
+    check(OTHER);
+}
+
+/// Programs of this user, which start after the children, have complete stacks.
+fn check(user: u32) {
     if !can_capture() {
         return;
     }
@@ -35,7 +46,7 @@ fn thousands_of_sleeping_children_harm_nobody() {
     theirs.wait_for_line("ready");
 
     // Without an entry of its own, no stack of a process is ever complete.
-    let late: Vec<OtherUserProcess> = (0..LATE).map(|_| computing(&late)).collect();
+    let late: Vec<OtherUserProcess> = (0..LATE).map(|_| computing_as(user, &late)).collect();
     recording.wait_until(|file| {
         let stacks = folded(file, "samples", &[]);
         late.iter().all(|process| Samples::of(&stacks, &process.pid()).complete >= 100)

@@ -71,6 +71,7 @@ pub mod gpus;
 pub mod job;
 mod kernel_counts;
 mod kernel_offsets;
+mod last_samples;
 mod links;
 mod load;
 mod message;

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use deepctx_common::memory::table_bytes;
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
@@ -20,6 +21,7 @@ use deepctx_symbolizer::python::NoInterpreter;
 use super::arena::QUARANTINE_NS;
 use super::clock::monotonic_ns;
 use super::executables::{Executables, MappingRows};
+use super::last_samples::LastSamples;
 use super::no_executable::NoExecutable;
 use super::refusals::Refusals;
 use super::room::Room;
@@ -109,10 +111,10 @@ impl State {
         Self { program, ..Self::default() }
     }
 
-    /// Leaves its mappings out, since others need the room; it is not scanned again soon.
-    fn leave_out(&mut self, mappings: u64, now_ns: u64) {
+    /// Leaves its mappings out, since others need the room; it is not scanned again before this time has passed.
+    fn leave_out(&mut self, mappings: u64, now_ns: u64, interval_ns: u64) {
         self.missing = UnwalkableMappings { over_share: mappings, ..UnwalkableMappings::default() };
-        (self.last_scan_ns, self.interval_ns) = (now_ns, SCAN_INTERVAL_MAX_NS);
+        (self.last_scan_ns, self.interval_ns) = (now_ns, interval_ns);
     }
 }
 
@@ -233,6 +235,7 @@ pub(crate) struct Processes {
     notices: Notices,
     /// Processes without unwind data, for the pipeline.
     refusals: Refusals,
+    last_samples: Arc<LastSamples>,
 }
 
 /// What a notice is about.
@@ -278,7 +281,13 @@ impl Processes {
             held_back: HashMap::new(),
             notices: Notices::default(),
             refusals: Refusals::default(),
+            last_samples: Arc::default(),
         }
+    }
+
+    /// Where to say who was sampled: others give way first.
+    pub(crate) fn last_samples(&self) -> &Arc<LastSamples> {
+        &self.last_samples
     }
 
     /// The tables.
@@ -337,8 +346,8 @@ impl Processes {
         ScanJob { pid, program, python, held_back, files: self.executables.files() }
     }
 
-    /// Publishes the reading of a process. If a table is full, processes of the user with most of it are evicted: there
-    /// is room at the next scan.
+    /// Publishes the reading of a process. If a table is full, processes of the user with most of it are evicted, or
+    /// idle ones: there is room at the next scan.
     ///
     /// # Errors
     /// It could not be read, runs another program by now, or has no room.
@@ -354,8 +363,18 @@ impl Processes {
             // There may be data of it, and it was not refused any.
             Err(ScanError::Process { .. }) => {}
         }
-        if let Some(Eviction { user, room, pids }) = self.tables.give_way() {
-            self.make_room(user, room, &pids, monotonic_ns());
+        let now_ns = monotonic_ns();
+        match self.tables.give_way(pid, &self.last_samples, now_ns) {
+            Some(Eviction { user, room, pids, idle: false }) => self.make_room(user, room, &pids, now_ns),
+            Some(Eviction { user, room, pids, idle: true }) => {
+                tracing::debug!(user, %room, processes = pids.len(), "idle processes give way");
+                // They are scanned again as soon as they are sampled, and who asked once there is room.
+                self.evict(&pids, SCAN_INTERVAL_NS, now_ns);
+                if let Some(state) = self.states.get_mut(&pid) {
+                    state.interval_ns = state.interval_ns.min(SETTLED_NS);
+                }
+            }
+            None => {}
         }
         finished
     }
@@ -376,13 +395,18 @@ impl Processes {
             pids.len()
         );
         self.notices.add(NoticeKey { room, user: Some(user) }, text);
+        self.evict(pids, SCAN_INTERVAL_MAX_NS, now_ns);
+    }
+
+    /// Removes what the kernel programs know of processes.
+    fn evict(&mut self, pids: &[u32], interval_ns: u64, now_ns: u64) {
         for &pid in pids {
             let mappings = self.tables.mappings_of(pid) as u64;
             let gone = self.tables.remove_process(pid, now_ns);
             self.executables.forget(&gone);
             self.refusals.evicted(pid, now_ns);
             if let Some(state) = self.states.get_mut(&pid) {
-                state.leave_out(mappings, now_ns);
+                state.leave_out(mappings, now_ns, interval_ns);
             }
         }
     }
@@ -400,7 +424,7 @@ impl Processes {
         let files = match (files, held_back) {
             (Ok(files), None) => files,
             (Err(room), _) | (_, Some(&(_, room))) => {
-                state.leave_out(shape.len() as u64, now_ns);
+                state.leave_out(shape.len() as u64, now_ns, SCAN_INTERVAL_MAX_NS);
                 return Err(TableError::HeldBack { room, user: account }.into());
             }
         };

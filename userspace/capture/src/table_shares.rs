@@ -143,21 +143,38 @@ impl TableShares {
         let surplus = table.held(greediest).saturating_sub(wants);
         (surplus > 0).then_some((greediest, amount.min(surplus)))
     }
+
+    /// How many slots idle processes of `user` free for a shortage when nobody else gives way: for their own user as
+    /// many as for anybody, and root's while root has more than who asks.
+    pub(crate) fn idle_give(&self, user: u32, shortage: &Shortage) -> usize {
+        let table = &self.tables[shortage.room as usize];
+        let amount = shortage.wanted.max(shortage.room.size() / 16);
+        let wants = table.held(shortage.user) + shortage.wanted;
+        match user {
+            _ if user == shortage.user => amount,
+            ROOT => amount.min(table.held(ROOT).saturating_sub(wants)),
+            _ => 0,
+        }
+    }
 }
 
 /// Slots that evicting a process would free.
 pub(crate) struct TableUse {
     pub(crate) pid: u32,
+    /// When it was last sampled; 0: never, or long ago.
+    pub(crate) sampled_ns: u64,
     /// Its own.
     pub(crate) slots: Slots,
     /// Slots shared with others: a number, the slots freed with the last user, and how many users there are.
     pub(crate) shared: Vec<(u32, Slots, u32)>,
 }
 
-/// Which processes to evict for this many slots of a table; those with most mappings go first, and those that would
-/// free nothing stay.
+/// Which processes to evict for this many slots of a table; those that were sampled longest ago go first, of these the
+/// ones with most mappings, and those that would free nothing stay.
 pub(crate) fn chosen(mut holdings: Vec<TableUse>, room: Room, amount: usize) -> Vec<u32> {
-    holdings.sort_by_key(|holding| (std::cmp::Reverse(holding.slots.of(Room::Mappings)), holding.pid));
+    holdings.sort_by_key(|holding| {
+        (holding.sampled_ns, std::cmp::Reverse(holding.slots.of(Room::Mappings)), holding.pid)
+    });
     let mut left = std::collections::HashMap::new();
     let (mut freed, mut through, mut order) = (0, 0, Vec::new());
     for holding in holdings {
@@ -242,6 +259,7 @@ mod tests {
     fn no_more_processes_go_than_are_needed() {
         let of = |pid, own, shared: &[(u32, usize, u32)]| TableUse {
             pid,
+            sampled_ns: 0,
             slots: Slots::new([(Room::Mappings, own), (Room::Processes, 1)]),
             shared: shared
                 .iter()
@@ -264,5 +282,36 @@ mod tests {
         check(Room::Rows, 6, &[2, 3, 1]);
         check(Room::Rows, 10_000, &[2, 3, 1]);
         check(Room::Rules, 1, &[]);
+    }
+
+    #[test]
+    fn who_was_sampled_longest_ago_goes_first() {
+        let of = |pid, mappings, sampled_ns| TableUse {
+            pid,
+            sampled_ns,
+            slots: Slots::new([(Room::Mappings, mappings)]),
+            shared: vec![],
+        };
+        let holdings = vec![of(1, 90, 30), of(2, 10, 20), of(3, 5, 0), of(4, 9, 0)];
+        assert_eq!(chosen(holdings, Room::Mappings, 25), [4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn idle_processes_give_way_to_their_own_user() {
+        let mut shares = TableShares::default();
+        shares.take(ROOT, &mappings(20_000)).unwrap();
+        shares.take(1000, &mappings(5000)).unwrap();
+        let check = |user, asker, wanted, expect| {
+            let shortage = Shortage { user: asker, room: Room::Mappings, wanted };
+            assert_eq!(shares.idle_give(user, &shortage), expect, "{user} for {asker}");
+        };
+        let amount = MAPPINGS_MAX as usize / 16;
+        check(1000, 1000, 300, amount);
+        check(ROOT, ROOT, 300, amount);
+        check(ROOT, ROOT, 8000, 8000);
+        check(ROOT, 1000, 300, amount);
+        check(ROOT, 1000, 14_990, 10);
+        check(ROOT, 1000, 15_000, 0);
+        check(1000, 1001, 300, 0);
     }
 }

@@ -21,16 +21,18 @@ use deepctx_common::unwind::{
     EXECUTABLE_SERIAL_SHIFT, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS, MAPPINGS_MAX, Mapping,
     PAGES_MAX, PROCESSES_MAX, Page, RULES_MAX, Rule,
 };
+use deepctx_symbolizer::shares::ROOT;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-use super::arena::Arena;
+use super::arena::{Arena, QUARANTINE_NS};
 use super::column::Column;
+use super::last_samples::{LastSamples, SampleTimes};
 use super::load::LoadedPrograms;
 use super::room::Room;
 use super::rows::{NotPlaced, PlacedRows, Rows, Table};
 pub(crate) use super::table_error::TableError;
 use super::table_error::map_error;
-use super::table_shares::{PLACE, Slots, TableShares, TableUse, chosen};
+use super::table_shares::{PLACE, Shortage, Slots, TableShares, TableUse, chosen};
 
 /// Id of an executable whose table is loaded; index into the kernel's `EXECUTABLES`, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,13 +47,18 @@ pub(crate) struct PublishedProcess {
     pub gone: Vec<ExecutableId>,
 }
 
-/// Processes of the user with most of a table, to be evicted so that others find room.
+/// Processes to be evicted so that others find room: of the user with most of a table, or idle ones.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     pub user: u32,
     pub room: Room,
     pub pids: Vec<u32>,
+    /// They were not sampled for a while, and nobody has more than who asks.
+    pub idle: bool,
 }
+
+/// How often idle processes are looked for when a user finds no room: slots given back are not free at once.
+const IDLE_EVERY_NS: u64 = 2 * QUARANTINE_NS;
 
 /// Most executable mappings that are kept of one process, from the bound of the kernel's search: those at the lowest
 /// addresses, without `[uprobes]`.
@@ -72,6 +79,7 @@ struct LoadedProcess {
     account: u32,
     mappings: Range<u32>,
     executables: Vec<ExecutableId>,
+    published_ns: u64,
 }
 
 /// The maps of the loaded programs.
@@ -133,6 +141,8 @@ pub(crate) struct Tables {
     kernel: Option<Kernel>,
     generation: u32,
     serial: u32,
+    /// When idle processes were last looked for, by who asked.
+    idle_looked_ns: HashMap<u32, u64>,
 }
 
 /// Slots of the columns.
@@ -333,7 +343,8 @@ impl Tables {
                 executable.users += 1;
             }
         }
-        let before = self.processes.insert(pid, LoadedProcess { account, mappings: run, executables });
+        let process = LoadedProcess { account, mappings: run, executables, published_ns: now_ns };
+        let before = self.processes.insert(pid, process);
         if let Some(before) = &before {
             // The slot that it had: it may have changed its user.
             self.shares.give(before.account, &PLACE);
@@ -404,21 +415,60 @@ impl Tables {
         taken.inspect_err(|error| self.shares.take_back(account, &slots, error))
     }
 
-    /// The user to evict for the last shortage, and which of the user's processes.
-    pub(crate) fn give_way(&mut self) -> Option<Eviction> {
+    /// The user to evict for the last shortage, which this process met, and which of the user's processes.
+    pub(crate) fn give_way(&mut self, asker: u32, samples: &LastSamples, now_ns: u64) -> Option<Eviction> {
         let shortage = self.shares.take_shortage()?;
-        let (user, amount) = self.shares.gives_way(&shortage)?;
+        let (room, times) = (shortage.room, samples.read());
+        if let Some((user, amount)) = self.shares.gives_way(&shortage) {
+            let pids = self.chosen(room, amount, &times, |_, process| process.account == user);
+            return Some(Eviction { user, room, pids, idle: false });
+        }
+        self.idle_give_way(asker, &shortage, &times, now_ns)
+    }
+
+    /// Idle processes of the user who asks, or else of root. Two that are busy never evict each other in turns.
+    fn idle_give_way(
+        &mut self,
+        asker: u32,
+        shortage: &Shortage,
+        times: &SampleTimes,
+        now_ns: u64,
+    ) -> Option<Eviction> {
+        self.idle_looked_ns.retain(|_, looked_ns| now_ns < *looked_ns + IDLE_EVERY_NS);
+        if self.idle_looked_ns.contains_key(&shortage.user) {
+            return None;
+        }
+        self.idle_looked_ns.insert(shortage.user, now_ns);
+        [shortage.user, ROOT].into_iter().find_map(|user| {
+            let amount = self.shares.idle_give(user, shortage);
+            let is_idle = |pid: u32, process: &LoadedProcess| {
+                process.account == user
+                    && pid != asker
+                    && times.is_idle(pid, process.published_ns, now_ns)
+            };
+            let pids = self.chosen(shortage.room, amount, times, is_idle);
+            (!pids.is_empty()).then_some(Eviction { user, room: shortage.room, pids, idle: true })
+        })
+    }
+
+    /// Which of these processes to evict.
+    fn chosen(
+        &self,
+        room: Room,
+        amount: usize,
+        times: &SampleTimes,
+        may_go: impl Fn(u32, &LoadedProcess) -> bool,
+    ) -> Vec<u32> {
         let holding = |(pid, process): (&u32, &LoadedProcess)| {
             let shared = process.executables.iter().filter_map(|id| {
                 let executable = self.executables.get(id)?;
                 Some((id.0, executable.slots, executable.users))
             });
             let slots = slots_to_publish(process.mappings.len(), false);
-            TableUse { pid: *pid, slots, shared: shared.collect() }
+            TableUse { pid: *pid, sampled_ns: times.of(*pid), slots, shared: shared.collect() }
         };
-        let theirs = self.processes.iter().filter(|(_, process)| process.account == user);
-        let pids = chosen(theirs.map(holding).collect(), shortage.room, amount);
-        Some(Eviction { user, room: shortage.room, pids })
+        let going = self.processes.iter().filter(|(pid, process)| may_go(**pid, process));
+        chosen(going.map(holding).collect(), room, amount)
     }
 
     /// Number of published mappings of a process.
@@ -443,4 +493,77 @@ pub(crate) fn set_layouts(
             .map_err(map_error(map::PYTHON_LAYOUTS))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::last_samples::IDLE_NS;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// When processes were published.
+    const BEGAN: u64 = 1;
+    const NOW: u64 = BEGAN + IDLE_NS;
+
+    fn publish(tables: &mut Tables, pid: u32, user: u32, now_ns: u64) -> Result<(), TableError> {
+        let mappings = vec![Mapping::default(); 1000];
+        tables.set_process(pid, user, &mappings, PythonProcess::default(), now_ns).map(drop)
+    }
+
+    /// Tables full of the processes of a user, which are numbered from 1, and how many there are.
+    fn full(user: u32) -> (Tables, u32) {
+        let mut tables = Tables::default();
+        let refused = (1..).find(|pid| publish(&mut tables, *pid, user, BEGAN).is_err());
+        (tables, refused.unwrap() - 1)
+    }
+
+    fn set(pids: &[u32]) -> rustc_hash::FxHashSet<u32> {
+        pids.iter().copied().collect()
+    }
+
+    #[test]
+    fn idle_processes_make_room_for_later_ones_of_their_user() {
+        for user in [1000, ROOT] {
+            let ((mut tables, count), samples) = (full(user), LastSamples::default());
+            let (late, later) = (count + 1, NOW + QUARANTINE_NS);
+            samples.add(&set(&[2, 3]), NOW);
+            let Eviction { user: of, pids, idle, .. } = tables.give_way(late, &samples, NOW).unwrap();
+            assert!(of == user && idle && pids.len() < 10, "{pids:?}");
+            assert!(!pids.contains(&2) && !pids.contains(&3), "{pids:?}");
+            pids.iter().for_each(|pid| drop(tables.remove_process(*pid, NOW)));
+            assert!(publish(&mut tables, late, user, NOW).is_err());
+            assert!(tables.give_way(late, &samples, NOW).is_none(), "slots given back are free soon");
+            tables.settle(later);
+            publish(&mut tables, late, user, later).unwrap();
+        }
+    }
+
+    #[test]
+    fn idle_processes_of_root_make_room_for_others() {
+        let ((mut tables, _), samples) = (full(ROOT), LastSamples::default());
+        assert!(publish(&mut tables, 9000, 1000, NOW).is_err());
+        samples.add(&set(&[]), NOW);
+        let eviction = tables.give_way(9000, &samples, NOW).unwrap();
+        assert!(eviction.user == ROOT && eviction.idle, "{eviction:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_process_sampled_lately_never_yields_to_its_user(
+            ages in prop::collection::vec(1..2 * IDLE_NS, 100),
+        ) {
+            let ((mut tables, count), samples) = (full(1000), LastSamples::default());
+            let now_ns = NOW + 2 * IDLE_NS;
+            let sampled: Vec<(u32, u64)> = (1..=count).zip(ages).collect();
+            for (pid, age) in &sampled {
+                samples.add(&set(&[*pid]), now_ns - age);
+            }
+            samples.add(&set(&[]), now_ns);
+            let eviction = tables.give_way(count + 1, &samples, now_ns);
+            let pids = eviction.map(|eviction| eviction.pids).unwrap_or_default();
+            prop_assert_eq!(pids.is_empty(), sampled.iter().all(|(_, age)| *age < IDLE_NS));
+            prop_assert!(sampled.iter().all(|(pid, age)| *age >= IDLE_NS || !pids.contains(pid)));
+        }
+    }
 }

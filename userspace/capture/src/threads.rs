@@ -18,10 +18,12 @@ use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
 use deepctx_pipeline::input::Refusals;
 use deepctx_symbolizer::accountable_user;
 use libbpf_rs::{MapCore as _, MapHandle};
+use rustc_hash::FxHashSet;
 
 use super::clock::monotonic_ns;
 use super::error::CaptureError;
 use super::kernel_counts::{KernelCounters, SiteCounts};
+use super::last_samples::LastSamples;
 use super::message::Message;
 use super::named_targets::NamedTargets;
 use super::probes::ScanQueue;
@@ -59,6 +61,8 @@ pub(super) struct ScanRequests {
     sender: Sender<ScanRequest>,
     /// Requests for which there was no room.
     dropped: Arc<AtomicU64>,
+    /// Who was sampled, for when the tables are full.
+    samples: Arc<LastSamples>,
 }
 
 impl ScanRequests {
@@ -138,7 +142,9 @@ pub(super) fn spawn_drain(
     let body = |heartbeat: &Heartbeat| {
         let (pending, site_counts, looked_ns) = (Vec::new(), Vec::new(), monotonic_ns());
         let (supervisor, ahead) = (for_drain, 0);
-        Drain { ring, setup, supervisor, pending, ahead, site_counts, unread: 0, looked_ns }.run(heartbeat);
+        let sampled = FxHashSet::default();
+        Drain { ring, setup, supervisor, pending, ahead, sampled, site_counts, unread: 0, looked_ns }
+            .run(heartbeat);
     };
     supervisor.spawn(DRAIN, WITHOUT_DRAIN, body).map(drop).map_err(error)
 }
@@ -151,6 +157,8 @@ struct Drain {
     pending: Vec<u8>,
     /// Bytes of records in the ring whose scans were requested.
     ahead: usize,
+    /// Processes whose samples were seen in this round.
+    sampled: FxHashSet<u32>,
     /// Calls of each probe, as last read.
     site_counts: Vec<u64>,
     /// Consecutive rounds in which the ring could not be read.
@@ -167,6 +175,9 @@ impl Drain {
             // Read before the drain: everything written until the stop must be read after it.
             let last = self.setup.stop.load(Ordering::Acquire);
             self.drain();
+            if self.setup.scans.samples.add(&self.sampled, monotonic_ns()) {
+                self.sampled.clear();
+            }
             self.report_ends();
             let sent = if last { self.send_all() } else { self.send() };
             rounds = rounds.wrapping_add(1);
@@ -291,6 +302,7 @@ impl Drain {
         let mut asked = HashSet::new();
         let mut rest = batch;
         while let Some(header) = RecordHeader::read_from(rest) {
+            self.sampled.extend(sampled(&header, rest));
             if let Some(request) = request(&header, rest)
                 && asked.insert(request)
             {
@@ -316,6 +328,12 @@ fn not_seen<'b>(ahead: &mut usize, batch: &'b [u8]) -> &'b [u8] {
     let seen = batch.len().min(*ahead);
     *ahead -= seen;
     &batch[seen..]
+}
+
+/// The process that a record is a sample of.
+fn sampled(header: &RecordHeader, record: &[u8]) -> Option<u32> {
+    let is_sample = matches!(header.kind, kind::SAMPLE | kind::BLOCK | kind::CALL);
+    is_sample.then(|| StackSample::read_from(record)).flatten().map(|sample| sample.pid)
 }
 
 /// The scan that a record requests.
@@ -395,14 +413,14 @@ pub(super) struct Scans {
 pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Result<ScanRequests, CaptureError> {
     let (sender, requests) = bounded(REQUESTS_MAX);
     let dropped: Arc<AtomicU64> = Arc::default();
-    let counted = Arc::clone(&dropped);
+    let (counted, samples) = (Arc::clone(&dropped), Arc::clone(scans.processes.last_samples()));
     let spawned = ScanReaders::start(supervisor).and_then(|readers| {
         supervisor.spawn("scan", "new code has no unwind rows", move |heartbeat| {
             scans.run(&requests, &readers, counted, heartbeat);
         })
     });
     spawned.map_err(|source| CaptureError::Io { what: "the threads that scan processes", source })?;
-    Ok(ScanRequests { sender, dropped })
+    Ok(ScanRequests { sender, dropped, samples })
 }
 
 /// State of the scan thread between two rounds.

@@ -13,6 +13,7 @@ use deepctx_capture::gpus;
 use deepctx_symbolizer::cubin::reader as device_code;
 use deepctx_symbolizer::memory::reader;
 use deepctx_symbolizer::native::symbols;
+use deepctx_symbolizer::python::walk_chain;
 use deepctx_symbolizer::unwind_rows::builder;
 
 use super::failure::COULD_NOT_RUN;
@@ -34,13 +35,17 @@ pub(crate) type ServeFn = fn() -> io::Result<()>;
 pub(crate) fn asked_for(arguments: &[OsString]) -> Option<ServeFn> {
     let [_, argument] = arguments else { return None };
     match argument.to_str()? {
-        MEMORY_READER => Some(reader::serve),
+        MEMORY_READER => Some(read_memory),
         TABLE_BUILDER => Some(builder::serve),
         SYMBOL_READER => Some(symbols::serve),
         DEVICE_CODE_READER => Some(device_code::serve),
         GPU_READER => Some(gpus::serve),
         _ => None,
     }
+}
+
+fn read_memory() -> io::Result<()> {
+    reader::serve(walk_chain)
 }
 
 /// Serves until the profiler that started it ends.

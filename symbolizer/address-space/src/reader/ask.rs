@@ -15,16 +15,19 @@ use crate::worker::{Worker, WorkerFailure, send};
 /// count as running.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Makes a reader read. On success the bytes are in `into`.
+/// Makes a reader read, or walk; `question`: of a walk, otherwise empty. On success the bytes are in `into`.
 pub(super) fn ask(
     reader: &Worker,
     request: Request,
     file: BorrowedFd<'_>,
+    question: &[u8],
     into: &mut [u8],
 ) -> Result<ReplyHeader, WorkerFailure> {
     let mut socket = reader.socket();
-    send(socket, &request.encode(), &[file]).map_err(|_| WorkerFailure::Ended)?;
-    let into = into.get_mut(..request.length).ok_or(WorkerFailure::Ended)?;
+    let message = [&request.encode()[..], question].concat();
+    send(socket, &message, &[file]).map_err(|_| WorkerFailure::Ended)?;
+    let longest = if request.is_walk() { into.len() } else { request.length };
+    let into = into.get_mut(..longest).ok_or(WorkerFailure::Ended)?;
     let mut wait = AnswerWait { reader, began: Instant::now(), is_shortened: false };
     let mut header = [0; ANSWER_BYTES];
     let mut received: usize = 0;
@@ -123,7 +126,7 @@ mod tests {
     fn ask_pool(pool: &Pool) -> Result<ReplyHeader, NoAnswer> {
         let file = File::open("/proc/self/stat").unwrap();
         let request = Request { position: None, length: 0 };
-        pool.ask(AUTHOR, |reader| ask(reader, request, file.as_fd(), &mut []))
+        pool.ask(AUTHOR, |reader| ask(reader, request, file.as_fd(), &[], &mut []))
     }
 
     #[test]

@@ -12,6 +12,9 @@
 //!  no answer: kill it, do not wait, start another; the process is asked again seldom
 //! ```
 //!
+//! What needs hundreds of reads, each at an address that the one before gave, is one request: a [`Walk`], which runs
+//! within the reader.
+//!
 //! Without [`install`] everything is read directly: a program that uses this crate as a library has no executable to
 //! start as the reader.
 
@@ -19,9 +22,11 @@ mod ask;
 mod protocol;
 mod serve;
 mod suspects;
+mod walk;
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,13 +43,15 @@ use ask::ask;
 use protocol::{PIECE_BYTES, Request};
 pub use serve::serve;
 use suspects::{Identity, Suspects, is_charged};
+use walk::{ANSWER_MAX, AVOIDED_MAX};
+pub use walk::{Walk, WalkedMemory};
 
 /// Longest wait for an answer. A page of a slow disk takes a tenth of it.
 pub const DEADLINE: Duration = Duration::from_millis(250);
 /// Clients: the pipeline, the scan with its helpers, and the two readers of device code. Each of the others may take
-/// [`ask::PATIENCE`].
-const TERMS: Terms = Terms { workers_max: 4, answer_max: DEADLINE, wait_max: Duration::from_secs(10) };
-/// The reader does not interpret the bytes, so their author does not matter.
+/// [`ask::PATIENCE`]. As many again: readers that walk for a few users.
+const TERMS: Terms = Terms { workers_max: 8, answer_max: DEADLINE, wait_max: Duration::from_secs(10) };
+/// A read does not interpret the bytes, so their author does not matter. A walk does.
 const AUTHOR: Author = Author::user(0);
 /// Stuck readers: from this many on, only processes that have answered before are read.
 const STUCK_MAX: usize = 8;
@@ -139,6 +146,33 @@ pub fn read_memory(
     })
 }
 
+/// Has the reader walk through the memory of a process: what its [`Walk`] answers to a question. `avoided`: mappings
+/// that it must not touch; `answered`: a read of this file was answered before. Without a reader nobody walks.
+///
+/// # Errors
+/// [`ReadError::UserFile`] if it was led to one of those mappings, or why there is no answer.
+pub(crate) fn walk_memory(
+    subject: &Subject,
+    memory: &File,
+    avoided: &[Range<u64>],
+    question: &[u8],
+    answered: bool,
+) -> Result<Vec<u8>, ReadError> {
+    let door = DOOR.get().ok_or(ReadError::NoReader)?;
+    if avoided.len() > AVOIDED_MAX {
+        return Err(ReadError::UserFile);
+    }
+    let question = walk::encode(avoided, question);
+    let (request, mut answer) = (Request::walk(question.len()), vec![0; ANSWER_MAX]);
+    let read = door.ask(subject, memory, request, &question, &mut answer, answered)?;
+    answer.truncate(read.map_err(|_| ReadError::NoReader)?);
+    match answer.split_first() {
+        Some((0, found)) => Ok(found.to_vec()),
+        Some(_) => Err(ReadError::UserFile),
+        None => Err(ReadError::NoReader),
+    }
+}
+
 /// Like [`read_memory`], but on this thread, which may block forever: for data that is valid only for microseconds, of
 /// a process that has answered before.
 ///
@@ -219,18 +253,32 @@ impl ReaderState {
     /// Reads one piece through a reader.
     fn read(
         &self,
-        Subject(who): &Subject,
+        subject: &Subject,
         file: &File,
         position: Option<u64>,
+        into: &mut [u8],
+        answered: bool,
+    ) -> Result<io::Result<usize>, ReadError> {
+        let request = Request { position, length: into.len() };
+        self.ask(subject, file, request, &[], into, answered)
+    }
+
+    /// Has a reader answer a request.
+    fn ask(
+        &self,
+        Subject(who): &Subject,
+        file: &File,
+        request: Request,
+        question: &[u8],
         into: &mut [u8],
         answered: bool,
     ) -> Result<io::Result<usize>, ReadError> {
         self.check(*who, answered, true).inspect_err(|reason| {
             self.refused.fetch_add(u64::from(*reason == ReadError::Refused), Ordering::Relaxed);
         })?;
-        let request = Request { position, length: into.len() };
+        let author = if request.is_walk() { Author::user(who.user) } else { AUTHOR };
         let began = Instant::now();
-        match self.pool.ask(AUTHOR, |reader| ask(reader, request, file.as_fd(), into)) {
+        match self.pool.ask(author, |reader| ask(reader, request, file.as_fd(), question, into)) {
             Ok(answer) => {
                 let waited = Duration::from_micros(answer.microseconds.into());
                 if is_charged(waited) {

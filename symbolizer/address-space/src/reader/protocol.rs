@@ -4,7 +4,8 @@
 //! state between requests can be replaced at any moment. Does not: send or wait.
 //!
 //! ```text
-//! request  position u64 (MAX: read on from where the file is), length u32, with the file to read
+//! request  position u64 (MAX: read on from where the file is; MAX - 1: a walk), length u32, with the file to read;
+//!          of a walk, that many bytes of its question follow
 //! answer   error u32 (0: none), length u32, time spent in reading u32 (microseconds), then the bytes
 //! ```
 
@@ -14,13 +15,15 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 pub(super) const REQUEST_BYTES: usize = 12;
 /// Size of the header of an answer.
 pub(super) const ANSWER_BYTES: usize = 12;
+/// The position of a request for a walk: no address is this high.
+const WALK: u64 = u64::MAX - 1;
 
 /// A read request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// Position; `None`: the file's current one.
     pub(super) position: Option<u64>,
-    /// Length, at most [`PIECE_BYTES`].
+    /// Length, at most [`PIECE_BYTES`]; of a walk, that of its question.
     pub(super) length: usize,
 }
 
@@ -31,12 +34,21 @@ pub(super) struct ReplyHeader {
     pub(super) error: u32,
     /// How many bytes follow.
     pub(super) length: u32,
-    /// Duration of the system call; if long enough to be charged, without the time waiting for a CPU, which is nobody's
-    /// fault.
+    /// Duration of the system call, or of a walk; if long enough to be charged, without the time waiting for a CPU,
+    /// which is nobody's fault, and without the CPU time of a walk.
     pub(super) microseconds: u32,
 }
 
 impl Request {
+    /// For a walk with a question of this length.
+    pub(super) fn walk(length: usize) -> Self {
+        Self { position: Some(WALK), length }
+    }
+
+    pub(super) fn is_walk(self) -> bool {
+        self.position == Some(WALK)
+    }
+
     pub(super) fn encode(self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[..8].copy_from_slice(&self.position.unwrap_or(u64::MAX).to_le_bytes());
@@ -77,7 +89,9 @@ mod tests {
         for position in [Some(0), Some(0x7fff_0000_1000), None] {
             let request = Request { position, length: 77 };
             assert_eq!(Request::decode(request.encode()), request);
+            assert!(!request.is_walk());
         }
+        assert!(Request::decode(Request::walk(77).encode()).is_walk());
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn scans_of_records_seen_in_the_ring_are_requested_once() {
 #[test]
 fn requests_without_room_are_counted() {
     let (sender, _waiting) = bounded(1);
-    let requests = ScanRequests { sender, dropped: Arc::default() };
+    let requests = ScanRequests { sender, dropped: Arc::default(), samples: Arc::default() };
     let taken = [7, 8, 9].map(|pid| requests.request(ScanRequest::Unknown(pid)));
     assert_eq!(taken, [true, false, false]);
     let processes = Processes::new(Tables::default(), Executables::new(None), false);
