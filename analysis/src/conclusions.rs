@@ -193,7 +193,10 @@ mod tests {
         let forward = "P a-1 / y /v/torch/nn/modules/module.py:Module._call_impl 300";
         check(forward, &[]);
         let both = format!("{forward}\nP a-1 / y /v/torch/_tensor.py:Tensor.backward 200\n{server}");
-        check(&both, &[("forward", 300), ("backward", 200), ("evaluation", 100)]);
+        check(&both, &[("forward", 300), ("backward", 200), ("other", 100)]);
+        let evaluates = "P a-1 / y /a/t.py:validate / y /v/torch/nn/modules/module.py:Module._call_impl 50";
+        let expect = [("forward", 300), ("backward", 200), ("evaluation", 50), ("other", 100)];
+        check(&format!("{both}\n{evaluates}"), &expect);
     }
 
     #[test]

@@ -90,7 +90,7 @@ struct FrameFacts {
     names_a_caller: bool,
     /// It is Python code that may evaluate, by its name alone.
     may_evaluate: bool,
-    /// It is work of a model: of a layer, an operator, or a device.
+    /// It is work of a model: of a layer, an operator, a device, or JAX.
     is_of_model: bool,
 }
 
@@ -102,8 +102,7 @@ impl FrameFacts {
             imports: imports(profile, frame),
             names_a_caller: frame.kind().names_a_caller(),
             may_evaluate: phase == Phase::Evaluation && matches!(frame, Frame::Python { .. }),
-            is_of_model: phase == Phase::Forward
-                || matches!(frame, Frame::Operator { .. } | Frame::GpuApi { .. } | Frame::GpuKernel { .. }),
+            is_of_model: phase == Phase::Forward || is_of_model(profile, frame),
         }
     }
 }
@@ -162,6 +161,9 @@ fn facts(profile: &Profile) -> Vec<Option<FrameFacts>> {
             *known = Some(FrameFacts::of(profile, profile.frames.get(id)));
         }
     }
+    if !facts.iter().flatten().any(|facts| facts.may_evaluate) {
+        return facts;
+    }
     // The innermost node at or above each that may evaluate; 0 for none.
     let mut evaluating = vec![0_usize; profile.tree.len()];
     let mut evaluates = vec![false; profile.tree.len()];
@@ -188,6 +190,22 @@ fn facts(profile: &Profile) -> Vec<Option<FrameFacts>> {
         }
     }
     facts
+}
+
+/// Whether a frame is an operator, work of a device, or of JAX, whose layers run only while they are traced.
+fn is_of_model(profile: &Profile, frame: Frame) -> bool {
+    let text = |id| profile.strings.get(id);
+    match frame {
+        Frame::Operator { .. } | Frame::GpuApi { .. } | Frame::GpuKernel { .. } => true,
+        // Importing JAX runs nothing.
+        Frame::Python { function, file, .. } => {
+            text(file).contains("/jax/_src/") && text(function) != "<module>"
+        }
+        Frame::Native { symbol, .. } => {
+            ["jax::", "xla::"].iter().any(|begin| text(symbol).starts_with(begin))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a module is imported below a frame.
@@ -422,6 +440,18 @@ mod tests {
         let found: Vec<Phase> =
             trained.tree.cells(Metric::CpuTime).map(|(leaf, _)| phases(&trained)[leaf.index()]).collect();
         assert_eq!(found, [Phase::Evaluation, Phase::Evaluation]);
+    }
+
+    #[test]
+    fn a_function_that_runs_jax_evaluates() {
+        let phases_of = |below: &str| -> Vec<Phase> {
+            let profile = profile(&format!("y /a/t.py:evaluate / {below} 1\n{MODULE} 1"));
+            profile.tree.cells(Metric::CpuTime).map(|(leaf, _)| phases(&profile)[leaf.index()]).collect()
+        };
+        for below in ["n xla::PjRtFuture::Await()", "y /v/jax/_src/array.py:ArrayImpl._value / n futex"] {
+            assert_eq!(phases_of(below), [Phase::Evaluation, Phase::Forward], "{below}");
+        }
+        assert_eq!(phases_of("y /v/jax/_src/api.py:<module>"), [Phase::Other, Phase::Forward]);
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub fn assemble(
 /// Stands for a lane whose file could not be read: no thread of a program has these numbers.
 pub const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
 
+/// Rows for events without a lane, in each trace: a file may have as many lanes as events.
+const UNKNOWN_LANES_MAX: u32 = 1 << 8;
+
 /// Events whose lanes could not be read: they may be of any process.
 #[derive(Default)]
 struct UnknownLanes {
@@ -84,7 +87,7 @@ impl UnknownLanes {
         // A row for lost events is none.
         self.count += u64::from(event.kind != RecordedKind::Gap);
         if event.kind != RecordedKind::Counter {
-            self.times.add(event);
+            self.times.add(&RecordedEvent { lane: event.lane % UNKNOWN_LANES_MAX, ..*event });
         }
     }
 

@@ -417,7 +417,9 @@ impl RecordedGaps {
         let gap = self.0.entry(event.lane).or_insert(Gap { from: event.start, to: end, count: 0 });
         gap.from = gap.from.min(event.start);
         gap.to = gap.to.max(end);
-        gap.count += if event.kind == RecordedKind::Gap { event.position } else { 1 };
+        // A file may state any number.
+        let lost = if event.kind == RecordedKind::Gap { event.position } else { 1 };
+        gap.count = gap.count.saturating_add(lost);
     }
 
     /// Takes a row for each lane.

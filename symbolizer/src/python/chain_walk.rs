@@ -133,7 +133,8 @@ fn encode(tasks: &Tasks, found: Result<AwaitChain, NoTask>) -> Vec<u8> {
 
 fn encode_chain(chain: &AwaitChain) -> Vec<u8> {
     let mut bytes = Vec::new();
-    put(&mut bytes, &[u64::from(chain.number.is_some()), chain.number.unwrap_or(0), chain.links.len() as u64]);
+    put(&mut bytes, &[u64::from(chain.number.is_some()), chain.number.unwrap_or(0)]);
+    put(&mut bytes, &[chain.links.len() as u64]);
     for part in &chain.links {
         match part {
             AwaitLink::Task(None) => put(&mut bytes, &[link::UNNAMED_TASK]),
@@ -292,7 +293,8 @@ mod tests {
     fn answers_are_decoded_as_encoded_and_checked() {
         let coroutine = AwaitLink::Coroutine { code: 1 << 40, checksum: u32::MAX, instruction: 7 };
         let named = AwaitLink::Task(Some("næme".into()));
-        let links = vec![named, coroutine, AwaitLink::SeveralAwaiters, AwaitLink::TooLong, AwaitLink::Task(None)];
+        let links =
+            vec![named, coroutine, AwaitLink::SeveralAwaiters, AwaitLink::TooLong, AwaitLink::Task(None)];
         let whole = Ok(AwaitChain { links, number: None });
         for found in NO_TASKS.map(Err).into_iter().chain([Ok(chain()), whole]) {
             let bytes = encode(&Tasks::default(), found.clone());

@@ -442,9 +442,7 @@ impl Tables {
         [shortage.user, ROOT].into_iter().find_map(|user| {
             let amount = self.shares.idle_give(user, shortage);
             let is_idle = |pid: u32, process: &LoadedProcess| {
-                process.account == user
-                    && pid != asker
-                    && times.is_idle(pid, process.published_ns, now_ns)
+                process.account == user && pid != asker && times.is_idle(pid, process.published_ns, now_ns)
             };
             let pids = self.chosen(shortage.room, amount, times, is_idle);
             (!pids.is_empty()).then_some(Eviction { user, room: shortage.room, pids, idle: true })

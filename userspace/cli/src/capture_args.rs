@@ -104,8 +104,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
     /// Limit for the CPU time of probes, in percent of the program's own (default: no limit, or 3% with `--probe
-    /// auto`, or 1% if `live` chose the probes): the total of `--probe`, `--shapes` and `--probe-file`. Above the limit, probes are duty-cycled: they are
-    /// attached for part of the time, and the results cover only that part.
+    /// auto`, or 1% if `live` chose the probes): the total of `--probe`, `--shapes` and `--probe-file`. Above the
+    /// limit, probes are duty-cycled: they are attached for part of the time, and the results cover only that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
     /// Attach no probes to accelerator libraries, and do not query the NVIDIA driver.

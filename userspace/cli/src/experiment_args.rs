@@ -294,6 +294,8 @@ impl ExperimentArgs {
             level.apply(&mut record);
         }
         let capture = &mut record.capture;
+        // A run needs its steps, whatever else it leaves out.
+        capture.probe.retain(|probe| *probe != ProbeChoice::None);
         if self.in_process {
             // The other features only add frames, or are not switched.
             let stays = [ProbeFeature::Ranges, ProbeFeature::Modules, ProbeFeature::Async];
@@ -443,6 +445,7 @@ mod tests {
             assert_eq!(of.level_plan().unwrap().frequency, 99);
         };
         check("", &[ProbeFeature::Operators, ProbeFeature::Ranges], "100%");
+        check("--probe none", &[ProbeFeature::Operators, ProbeFeature::Ranges], "100%");
         check("--probe memory --probe-budget 5%", &[ProbeFeature::Memory, ProbeFeature::Ranges], "5%");
         check("--probe ranges", &[ProbeFeature::Ranges, ProbeFeature::Operators], "100%");
         check(

@@ -147,8 +147,10 @@ fn resolve(
 /// Options that do nothing beside the others. These are no errors: a configuration may set them for all captures.
 fn without_effect(capture: &CaptureArgs, probe: &[ProbeFeature]) -> Vec<&'static str> {
     let has = |feature| probe.contains(&feature);
-    let has_optional =
-        !probe.is_empty() || !capture.probe.is_empty() || !capture.shapes.is_empty() || capture.probe_file.is_some();
+    let has_optional = !probe.is_empty()
+        || !capture.probe.is_empty()
+        || !capture.shapes.is_empty()
+        || capture.probe_file.is_some();
     let marks = capture.step_marker.iter().any(|marker| marker != STEP_MARKER);
     let checks = [
         (marks && !has(ProbeFeature::Ranges), "--step-marker has no effect without `--probe ranges`"),

@@ -278,7 +278,7 @@ fn captures(program: &Path) -> Result<()> {
     });
     sh::output(sh::as_root("rm", &[]).arg("-r").arg(&folder))?;
     let report: serde_json::Value = serde_json::from_str(&report?)?;
-    let samples = report["samples"].as_u64().or_else(|| report["metrics"][0]["count"].as_u64());
+    let samples = report["values"].as_u64();
     ensure!(samples.is_some_and(|samples| samples > 0), "nothing was recorded: {report}");
     Ok(())
 }

@@ -140,8 +140,8 @@ fn devices_that_rest_while_disks_are_waited_for_are_found() {
     let works = with_gpu(with_io_wait(utilization(rests, 25, 20), [60; 20]), 1, [90; 20], 25);
     assert_eq!(found(RULE, &works), "healthy");
     assert_eq!(found(RULE, &utilization(rests, 25, 20)), "record with --system-metrics 500ms");
-    check(RULE, LAUNCHES, "record with nothing");
-    check(RULE, NO_DEVICE, "record with nothing");
+    check(RULE, LAUNCHES, READ_GPUS);
+    check(RULE, NO_DEVICE, LAUNCH);
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn gpus_that_are_used_little_throughout_are_found() {
     assert_eq!(found(RULE, &display), "healthy");
     let two = with_gpu(utilization([60; 20], 25, 20), 1, [50; 20], 25);
     assert_eq!(found(RULE, &two), "For 95% of the time, 2 GPUs are busy 60% or less");
-    check(RULE, LAUNCHES, "record with nothing");
-    check(RULE, NO_DEVICE, "record with nothing");
+    check(RULE, LAUNCHES, READ_GPUS);
+    check(RULE, NO_DEVICE, LAUNCH);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn work_spread_unevenly_over_gpus_is_found() {
     let last = std::array::from_fn(|half| if half % 2 < 1 { 30 } else { 90 });
     assert_eq!(found(RULE, &two(first, last)), "healthy");
     assert_eq!(found(RULE, &utilization([90; 20], 25, 20)), "record with nothing");
-    check(RULE, NO_DEVICE, "record with nothing");
+    check(RULE, NO_DEVICE, LAUNCH);
     // Two of three are alike.
     let three = with_gpu(two([90; 20], [90; 20]), 2, [30; 20], 25);
     let uneven = "Work is spread unevenly over 3 GPUs: gpu 0 GPU-a is busy 90% of the time, gpu 2 GPU-b 30%";

@@ -292,6 +292,9 @@ mod tests {
             "stall:barrier: 9.3% (measured)",
         ];
         assert_eq!(reasons, expect);
-        assert!(finding.evidence.iter().all(|figure| figure.basis == Basis::Measured), "no producer is known");
+        assert!(
+            finding.evidence.iter().all(|figure| figure.basis == Basis::Measured),
+            "no producer is known"
+        );
     }
 }

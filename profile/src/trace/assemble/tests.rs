@@ -246,6 +246,17 @@ fn events_without_their_lanes_are_lost_for_every_process() {
 }
 
 #[test]
+fn rows_without_their_lanes_are_few_and_never_overflow() {
+    let mut profile = Profile::new(Meta::default(), Limits::default());
+    let launch = event(&mut profile, "launch 0 1+1 #1 s1 x");
+    let gap = |lane| RecordedEvent::gap(lane, Nanos(5), Nanos(9), u64::MAX);
+    let events = std::iter::once(launch).chain((4..2004).map(gap));
+    let lost = &assemble(&profile, &LANES, events)[0].1.lost;
+    assert_eq!(lost.len(), 256);
+    assert!(lost.iter().all(|(_, lost)| lost.events == u64::MAX));
+}
+
+#[test]
 fn calls_say_what_they_returned() {
     let trace = &assembled(
         "launch 0 10+2 #1 s700 =0 cuLaunchKernel

@@ -57,7 +57,8 @@ mod tests {
     fn profile() -> Profile {
         let mut profile = Profile::new(Default::default(), Default::default());
         let (kernel, file) = (profile.text("gemm"), profile.text("/src/gemm.cu"));
-        let waiting = profile.frame(Frame::Instruction { kernel, offset: 32, file: StrId::EMPTY, line: None });
+        let waiting =
+            profile.frame(Frame::Instruction { kernel, offset: 32, file: StrId::EMPTY, line: None });
         let line = NonZeroU32::new(7);
         let producer = profile.frame(Frame::Instruction { kernel, offset: 16, file, line });
         profile.add(&[waiting], Metric::StallLongScoreboard, 3);

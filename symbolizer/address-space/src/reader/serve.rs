@@ -139,6 +139,6 @@ mod tests {
             assert_eq!(answer, expect, "{avoided:?}");
         };
         check(&[], &[&[0][..], &value.to_le_bytes()[..]].concat());
-        check(&[address..address + 1], &[1]);
+        check(&[0..8, address..address + 1], &[1]);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn mappings_to_avoid_arrive_with_the_question() {
-        for avoided in [vec![], vec![1..5], vec![0..4096, 7..u64::MAX]] {
+        for avoided in [vec![], vec![0..4096, 7..u64::MAX]] {
             let bytes = encode(&avoided, b"what");
             assert_eq!(decode(&bytes), Some((avoided, &b"what"[..])));
             assert_eq!(decode(&bytes[..7]), None);
@@ -108,7 +108,7 @@ mod tests {
         let file = File::open("/proc/self/mem").unwrap();
         let value = 0x1122_3344_u64;
         let (at, mut bytes) = (std::ptr::from_ref(&value) as u64, [0; 8]);
-        let mut memory = WalkedMemory::new(&file, vec![0x1000..0x2000]);
+        let mut memory = WalkedMemory::new(&file, vec![0..8, 0x1000..0x2000]);
         assert_eq!(memory.read(at, &mut bytes), Ok(()));
         assert_eq!(u64::from_le_bytes(bytes), value);
         assert!(!memory.led_to_avoided());

@@ -247,6 +247,7 @@ mod tests {
             "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE; missing: CAP_PERFMON"
         );
     }
+
     const FUSECTL: &str = "proc /proc proc rw 0 0\nfusectl /sys/fs/fuse/connections fusectl rw,nosuid 0 0\n";
 
     #[test]

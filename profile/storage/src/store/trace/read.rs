@@ -24,6 +24,8 @@ use deepctx_profile::units::Nanos;
 const LANES_MAX: usize = 1 << 20;
 /// Begin of the events of a file that has nothing but values of counters.
 const ONLY_COUNTERS: Nanos = Nanos(u64::MAX);
+/// Times of unreadable files: those of an hour. Every trace of the recording gets a row for each.
+const UNREADABLE_MAX: usize = 1 << 12;
 /// Rows of a file in memory at once while files are merged: 1 MiB.
 const BATCH_ROWS: usize = 1 << 13;
 
@@ -49,7 +51,8 @@ pub struct TraceGaps {
     pub left_out: RecordedAccount,
     /// Events in files that could not be read.
     pub unreadable: u64,
-    /// When they were. Files with nothing but values of counters are not among these.
+    /// When they were. Files with nothing but values of counters are not among these; the last one may stand for
+    /// several files.
     pub unreadable_times: Vec<UnreadableTime>,
     /// Damage of these files, one sentence each.
     pub damaged: Vec<String>,
@@ -66,6 +69,20 @@ pub struct UnreadableTime {
     pub to: Option<Nanos>,
     /// How many there are.
     pub events: u64,
+}
+
+impl TraceGaps {
+    fn unreadable_at(&mut self, left: UnreadableTime) {
+        let is_full = self.unreadable_times.len() >= UNREADABLE_MAX;
+        match self.unreadable_times.last_mut() {
+            Some(last) if is_full => {
+                last.from = last.from.min(left.from);
+                last.to = last.to.zip(left.to).map(|(to, other)| to.max(other));
+                last.events = last.events.saturating_add(left.events);
+            }
+            _ => self.unreadable_times.push(left),
+        }
+    }
 }
 
 /// The events of a trace, by begin. Of each file that overlaps the present time, the file's bytes and a few thousand
@@ -144,7 +161,7 @@ impl<'p> TraceReader<'p> {
     /// The same for a file of events, of which these were left.
     fn note_events(&mut self, file: &str, outcome: Result<(), String>, left: UnreadableTime) {
         if outcome.is_err() && left.from < ONLY_COUNTERS {
-            self.gaps.unreadable_times.push(left);
+            self.gaps.unreadable_at(left);
         }
         self.note(file, outcome, left.events);
     }

@@ -205,11 +205,8 @@ impl Samples {
     /// Enters what the instruction of this frame waits for, as far as the code says so.
     fn enter_producers(&self, place: &SamplePoint, kernel: StrId, waiting: FrameId, profile: &mut Profile) {
         let Some(Image::Read(lines)) = self.cubins.get(&place.cubin) else { return };
-        let Some((_, offsets, unknown)) =
-            lines.waits_at(profile.strings.get(place.function), place.offset)
-        else {
-            return;
-        };
+        let function = profile.strings.get(place.function);
+        let Some((_, offsets, unknown)) = lines.waits_at(function, place.offset) else { return };
         for offset in offsets.iter().take(CANDIDATES_MAX) {
             let producer = SamplePoint { offset: u64::from(*offset), ..*place };
             let producer = self.instruction(&producer, kernel, profile);
