@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Greenlets that take turns, started at different stack depths, with gevent if it is installed.
 
-Prints `ready PID` once all run. With the argument `switches` they do nothing but switch.
+Prints `ready PID` once all run. With the argument `switches` they do nothing but switch; with `functions` there are
+two, and each has functions of its own.
 """
 import os
 import sys
@@ -23,10 +24,12 @@ def started_below(depth, start):
     return started_below(depth - 1, start) if depth else start()
 
 
+ONLY_SWITCHES = "switches" in sys.argv
+
+
 def turns(depth, give_way):
-    only_switches = sys.argv[1:] == ["switches"]
     while True:
-        if not only_switches:
+        if not ONLY_SWITCHES:
             burn(depth)
         give_way()
 
@@ -50,4 +53,34 @@ def with_gevent():
     gevent.joinall(workers)
 
 
-with_gevent() if gevent else with_greenlets()
+def a_inner(partner):
+    if not ONLY_SWITCHES:
+        sum(range(20000))
+    partner.switch()
+
+
+def a_outer():
+    while True:
+        # Called from C, the function has an evaluation frame of its own; here and below through different C functions.
+        list(map(a_inner, [B]))
+
+
+def b_inner(partner):
+    if not ONLY_SWITCHES:
+        sum(range(20000))
+    partner.switch()
+
+
+def b_outer():
+    print("ready", os.getpid(), flush=True)
+    while True:
+        max([A], key=b_inner)
+
+
+A, B = greenlet.greenlet(a_outer), greenlet.greenlet(b_outer)
+
+if "functions" in sys.argv:
+    # `b` is started by `a`, so all of its stack lies below the one to which `a` returns.
+    A.switch()
+else:
+    with_gevent() if gevent else with_greenlets()

@@ -350,7 +350,9 @@ pub fn python_end<W: Words>(walk: &mut Walk, words: &mut W, outcome: Outcome) ->
 #[inline(always)]
 fn fails<W: Words>(walk: &mut Walk, words: &mut W, end: u32) -> bool {
     let is = |other: PythonEnd| end == other as u32;
-    if walk.cframe != 0 && walk.run_open != 0 && !is(PythonEnd::TooManyFrames) {
+    // Before a gap in the tail, there is no run to take back, only native frames.
+    let in_tail = walk.phase == phase::PYTHON_TAIL;
+    if walk.cframe != 0 && walk.run_open != 0 && !in_tail && !is(PythonEnd::TooManyFrames) {
         if walk.python_frames != walk.run_frames {
             // Leftovers of an earlier call would have shown no frame: the chain is changing.
             walk.note_python(PythonEnd::Torn as u32);

@@ -178,6 +178,18 @@ fn python_frames_without_an_evaluation_frame_are_reported() {
 }
 
 #[test]
+fn native_frames_stay_when_the_chain_leads_nowhere() {
+    let made = world(&[TEXT + 0x330, TEXT + 0xf10]);
+    let mut overwritten = with_python(made, entry_rule::LAST_REAL, 1, &[(0x7000, 1)]);
+    overwritten.layout.cframe_current_frame = 8;
+    // The `_PyCFrame` of a greenlet whose stack another one has overwritten.
+    let cframe = STACK + 0x200;
+    overwritten.memory.extend([(STATE + 8, cframe), (cframe + 8, 0x1234), (cframe + 16, 0)]);
+    let expect = "!10 330 f10 gap:python-unreadable | complete unreadable";
+    check("no evaluation frame", &overwritten, true, expect);
+}
+
+#[test]
 fn generated_code_is_unwound_through_the_sentinel_of_its_caller() {
     let stack = [GENERATED + 0x10, TEXT + 0x110, TEXT + 0x330, TEXT + 0x110, TEXT + 0xf10];
     let frames = [(0x7000, 0), (0x7100, 0), (0x7001, 3), (0x7200, 0), (0x7201, 3)];

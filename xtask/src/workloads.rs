@@ -302,6 +302,16 @@ pub(crate) fn greenlet_pythons() -> Result<[PathBuf; 4]> {
     ])
 }
 
+/// An interpreter with FastAPI and the server that it is usually run by.
+pub(crate) fn fastapi_python() -> Result<PathBuf> {
+    venv("fastapi", &["fastapi", "uvicorn"])
+}
+
+/// An interpreter with gunicorn, whose workers run greenlets.
+pub(crate) fn gunicorn_python() -> Result<PathBuf> {
+    venv("gunicorn", &["gunicorn", "gevent"])
+}
+
 /// An interpreter with numba, whose compiler is LLVM.
 pub(crate) fn numba_python() -> Result<PathBuf> {
     venv("numba", &["numba"])

@@ -1,20 +1,27 @@
 //! Rows of the library `greenlet`.
 //!
 //! Owns: which of its functions begins a new stack; and where a thread already runs at the address of a greenlet's
-//! stack whose contents have not been copied back yet. Because: such stacks show a caller that is not theirs, or
-//! frames of the greenlet that used that address before. Does not: form pages ([`super::assemble`]).
+//! stack whose contents, or whose Python frames, have not been put back yet. Because: such stacks show a caller that is
+//! not theirs, frames of the greenlet that used that address before, or its Python functions at this one's evaluation
+//! frames. Does not: form pages ([`super::assemble`]).
 //!
 //! ```text
+//! slp_switch:
 //!   add  %rax, %rsp     ◀─ the stack of the greenlet that goes on; from here on, frames further out are another's,
 //!   add  %rax, %rbp         or half of each
 //!   call slp_restore_state
-//!   …                   ◀─ its words were copied back from the heap
+//!   …                   ◀─ its words were copied back from the heap; the thread state still has the other's frames
+//!   ret
+//! g_switchstack:
+//!   call slp_switch
+//!   …                   ◀─ calls what sets the thread state
+//!   ret                 ◀─ from here on, both are this greenlet's
 //! ```
 
 use std::ops::Range;
 
 use deepctx_address_space::Arch;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::elf::Image;
 use super::frames::Slice;
@@ -61,9 +68,9 @@ pub(super) fn rows(
         return None;
     }
     if image.arch == Arch::X86_64 {
-        let restoring = switching.into_iter().filter_map(|caller| restoring(&caller, sections, file, image));
-        outermost.extend(restoring);
+        outermost.extend(switching.into_iter().flat_map(|caller| switched(&caller, sections, file, image)));
         outermost.sort_unstable_by_key(|range| (range.start, range.end));
+        outermost.dedup();
     }
     let mut rows = Rows::new();
     for range in outermost {
@@ -82,22 +89,49 @@ fn new_stack(function: &Range<u64>, sections: &Sections<'_>, file: &dyn ReadAt) 
     code.map(|code| greenlet_c::new_stack(&code, function.start)).unwrap_or_default()
 }
 
-/// Where this function or a callee of it is on a greenlet's stack whose content is not restored yet.
-fn restoring(
+/// Where this function or a callee of it is on the stack of a greenlet that is not restored yet.
+fn switched(
     caller: &Range<u64>,
     sections: &Sections<'_>,
     file: &dyn ReadAt,
     image: &Image<'_>,
-) -> Option<Range<u64>> {
+) -> Vec<Range<u64>> {
     if caller.end - caller.start > CALLER_BYTES_MAX {
-        return None;
+        return Vec::new();
     }
-    let code = sections.code_at(caller, file)?;
-    let of_callee = |(_, callee): (u64, u64)| {
+    let Some(code) = sections.code_at(caller, file) else { return Vec::new() };
+    if let Some(copying) = without_words(&code, caller.start) {
+        return until_restored(&code, caller.start, copying);
+    }
+    let of_callee = |(returned, callee): (u64, u64)| {
         let end = callee.saturating_add(CALLEE_BYTES).min(image.text_end(callee)?);
-        without_words(&sections.code_at(&(callee..end), file)?, callee)
+        let switch = sections.code_at(&(callee..end), file)?;
+        let mut parts = vec![through_return(&switch, callee, without_words(&switch, callee)?)];
+        parts.extend(until_restored(&code, caller.start, returned..returned));
+        Some(parts)
     };
-    without_words(&code, caller.start).or_else(|| calls(&code, caller.start).find_map(of_callee))
+    calls(&code, caller.start).find_map(of_callee).unwrap_or_default()
+}
+
+/// All of the function that runs from the beginning of this part on; only this part if unclear.
+fn until_restored(code: &[u8], begin: u64, part: Range<u64>) -> Vec<Range<u64>> {
+    let all: Vec<Instruction> = instructions(code, begin).take_while(|now| !now.is_invalid()).collect();
+    // Before the switch, the stack is whole.
+    let is_whole = |run: &Range<u64>| run.contains(&part.start.wrapping_sub(1));
+    let runs = greenlet_c::reached(&all, part.start).filter(|runs| !runs.iter().any(is_whole));
+    runs.unwrap_or_else(|| if part.is_empty() { Vec::new() } else { vec![part] })
+}
+
+/// The part and what follows, up to the return of a function whose end is unknown; only the part if unclear.
+fn through_return(code: &[u8], begin: u64, part: Range<u64>) -> Range<u64> {
+    for now in instructions(code, begin).skip_while(|now| now.ip() < part.end) {
+        match now.flow_control() {
+            FlowControl::Return => return part.start..now.next_ip(),
+            FlowControl::Next | FlowControl::Call | FlowControl::ConditionalBranch => {}
+            _ => break,
+        }
+    }
+    part
 }
 
 /// The range from after `add %r,%rsp`, which `add %r,%rbp` and a call follow, to the end of that call.
@@ -125,7 +159,7 @@ fn adds(instruction: &Instruction, to: Register) -> Option<Register> {
 
 #[cfg(test)]
 mod tests {
-    use super::without_words;
+    use super::{through_return, until_restored, without_words};
 
     /// From greenlet 3's `slp_switch`: sub %rbx,%rax; add %rax,%rsp; add %rax,%rbp; call; xor %rax,%rax.
     const CODE: [u8; 17] = [
@@ -148,5 +182,55 @@ mod tests {
         for cut in 0..14 {
             assert_eq!(without_words(&CODE[..cut], 0x1000), None, "{cut} bytes");
         }
+    }
+
+    /// The same, then: movq 0x18(%rsp),%rbx; pop %rbp; ret; nop.
+    const SWITCH: [u8; 25] = [
+        0x48, 0x29, 0xd8, 0x48, 0x01, 0xc4, 0x48, 0x01, 0xc5, 0xe8, 0x64, 0xf8, 0xff, 0xff, 0x48, 0x31, 0xc0,
+        0x48, 0x8b, 0x5c, 0x24, 0x18, 0x5d, 0xc3, 0x90,
+    ];
+
+    #[test]
+    fn the_switch_has_no_caller_until_it_returns() {
+        let check = |code: &[u8], end: u64| {
+            assert_eq!(through_return(code, 0x1000, 0x1006..0x100e), 0x1006..end, "{code:x?}");
+        };
+        check(&SWITCH, 0x1018);
+        check(&SWITCH[..23], 0x100e);
+        let mut jumps = SWITCH;
+        // jmp to the next instruction.
+        jumps[17..19].copy_from_slice(&[0xeb, 0x00]);
+        check(&jumps, 0x100e);
+    }
+
+    /// Like `g_switchstack` of greenlet 3, without the irrelevant instructions.
+    #[rustfmt::skip]
+    const CALLER: [u8; 23] = [
+        0x75, 0x12, // 1000: jne 1014
+        0xe8, 0x10, 0, 0, 0, // 1002: call slp_switch
+        0x85, 0xc0, // 1007: test %eax,%eax
+        0x78, 0x04, // 1009: js 100f
+        0xff, 0x50, 0x28, // 100b: call *0x28(%rax)
+        0xc3, // 100e: ret
+        0x31, 0xc0, // 100f: xor %eax,%eax
+        0xeb, 0x02, // 1011: jmp 1015
+        0x90, // 1013: nop
+        0x5b, // 1014: pop %rbx
+        0x5d, // 1015: pop %rbp
+        0xc3, // 1016: ret
+    ];
+
+    #[test]
+    fn its_caller_has_none_from_there_on() {
+        let check = |code: &[u8], expect: &[std::ops::Range<u64>]| {
+            assert_eq!(until_restored(code, 0x1000, 0x1007..0x1007), expect, "{code:x?}");
+        };
+        check(&CALLER, &[0x1007..0x1013, 0x1015..0x1017]);
+        // A way back to the switch, or to an unknown address.
+        let mut changed = CALLER;
+        changed[0x12] = 0xef;
+        check(&changed, &[]);
+        changed[0x11..0x13].copy_from_slice(&[0xff, 0xe0]);
+        check(&changed, &[]);
     }
 }

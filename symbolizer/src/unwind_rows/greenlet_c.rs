@@ -25,7 +25,11 @@ const BETWEEN_MAX: usize = 3;
 pub(super) fn new_stack(code: &[u8], begin: u64) -> Vec<Range<u64>> {
     let all: Vec<Instruction> = instructions(code, begin).take_while(|now| !now.is_invalid()).collect();
     let branches = all.windows(2).enumerate().filter_map(|(at, pair)| branch(&all[..at], pair));
-    branches.filter_map(|target| reached(&all, target)).next().unwrap_or_default()
+    let is_return = |now: &&Instruction| now.flow_control() == FlowControl::Return;
+    let returns = |parts: &Vec<Range<u64>>| {
+        all.iter().filter(is_return).any(|now| parts.iter().any(|part| part.contains(&now.ip())))
+    };
+    branches.filter_map(|target| reached(&all, target)).find(|parts| !returns(parts)).unwrap_or_default()
 }
 
 /// Where execution continues if the preceding call returned 1.
@@ -47,8 +51,8 @@ fn branch(before: &[Instruction], pair: &[Instruction]) -> Option<u64> {
     }
 }
 
-/// All code reachable from an instruction within the function; `None` if some of it returns or is unknown.
-fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
+/// All code reachable from an instruction within the function, ascending; `None` if some of it is unknown.
+pub(super) fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
     let position = |address| all.binary_search_by_key(&address, Instruction::ip).ok();
     let mut is_reached = vec![false; all.len()];
     let mut waiting = vec![position(from)?];
@@ -60,13 +64,13 @@ fn reached(all: &[Instruction], from: u64) -> Option<Vec<Range<u64>>> {
         // A split-off part is elsewhere.
         let jumps_to = || position(now.near_branch_target());
         match now.flow_control() {
-            FlowControl::Return | FlowControl::IndirectBranch => return None,
+            FlowControl::IndirectBranch => return None,
             FlowControl::UnconditionalBranch => waiting.extend(jumps_to()),
             FlowControl::ConditionalBranch => {
                 waiting.extend(jumps_to());
                 waiting.extend(position(now.next_ip()));
             }
-            FlowControl::Exception => {}
+            FlowControl::Return | FlowControl::Exception => {}
             // A call that does not return is followed by other code, or none.
             _ => waiting.extend(position(now.next_ip())),
         }

@@ -25,7 +25,7 @@ use super::stats::{BuildStats, COUNTS};
 /// The first bytes of a file.
 const MAGIC: [u8; 8] = *b"dctxrows";
 /// Version of the format and of the meaning of rows; a change of either invalidates old files.
-const FORMAT: u32 = 12;
+const FORMAT: u32 = 13;
 /// Bytes before the counters.
 const HEADER_BYTES: usize = 32;
 /// Offset of the checksum, the last field of the header (public for tests).

@@ -8,9 +8,11 @@
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod go;
+mod greenlets;
 mod native;
 mod overload;
 mod processes;
 mod python;
 mod runtimes;
 mod support;
+mod web;

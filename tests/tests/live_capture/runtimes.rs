@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deepctx_common::end::WalkEnd;
+use deepctx_common::end::{PythonEnd, WalkEnd};
 
 use crate::support::{
-    Names, Sample, Target, can_capture, capture_samples, capture_until, compile, has_program, options,
-    workload,
+    Names, PythonNames, Sample, Target, can_capture, capture_samples, capture_until, compile, has_program,
+    options, workload,
 };
 
 /// Samples per program.
@@ -30,11 +30,16 @@ pub(crate) fn check_running(
     at_most: usize,
     within: &[&str],
 ) -> Vec<Vec<String>> {
-    let captured = capture_samples(options(target.pid(), 997), SAMPLES);
+    check_process(input, target.pid(), at_most, within)
+}
+
+/// The same for a process of a program.
+pub(crate) fn check_process(input: &str, pid: u32, at_most: usize, within: &[&str]) -> Vec<Vec<String>> {
+    let captured = capture_samples(options(pid, 997), SAMPLES);
     let mut ends: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-    let mut names = Names::of(target.pid());
+    let mut names = Names::of(pid);
     let mut stacks = Vec::new();
-    for sample in captured.of(target.pid()) {
+    for sample in captured.of(pid) {
         let functions = names.functions(sample);
         let end = sample.native_end();
         if end != WalkEnd::Complete {
@@ -112,15 +117,26 @@ pub(crate) fn installed(variable: &str) -> Vec<PathBuf> {
 
 /// The function in which a greenlet starts, and the one that overwrites its own stack with the contents of the greenlet
 /// that continues.
-struct Greenlet {
-    begins: &'static str,
+pub(crate) struct Greenlet {
+    pub(crate) begins: &'static str,
     copies: &'static str,
 }
 
 /// From 2.0 on, in C++.
-const GREENLET: Greenlet = Greenlet { begins: "inner_bootstrap", copies: "copy_heap_to_stack" };
+pub(crate) const GREENLET: Greenlet = Greenlet { begins: "inner_bootstrap", copies: "copy_heap_to_stack" };
 /// Up to 1.x, in C.
 const GREENLET_C: Greenlet = Greenlet { begins: "g_initialstub", copies: "slp_restore_state" };
+
+/// Expects this function to be the outermost of each stack that it is in. Returns the number of these stacks.
+pub(crate) fn end_where_they_begin(input: &str, stacks: &[Vec<String>], begins: &str) -> usize {
+    let mut ended = 0;
+    for stack in stacks.iter().filter(|stack| stack.iter().any(|name| name.contains(begins))) {
+        let outermost = stack.last().unwrap();
+        assert!(outermost.contains(begins), "{input}: {stack:?}");
+        ended += 1;
+    }
+    ended
+}
 
 #[test]
 fn stacks_of_greenlets_end_where_these_begin() {
@@ -129,10 +145,7 @@ fn stacks_of_greenlets_end_where_these_begin() {
         let greenlet = if input.contains("greenlet-1/") { GREENLET_C } else { GREENLET };
         let workload = workload("greenlets.py");
         let stacks = check(&input, Command::new(&python).arg(&workload), 1, &[greenlet.begins]);
-        for stack in stacks.iter().filter(|stack| stack.iter().any(|name| name.contains(greenlet.begins))) {
-            let outermost = stack.last().unwrap();
-            assert!(outermost.contains(greenlet.begins), "{input}: {stack:?}");
-        }
+        end_where_they_begin(&input, &stacks, greenlet.begins);
         let mut switching = Command::new(&python);
         switching.arg(&workload).arg("switches");
         let stacks = check(&format!("{input} switches"), &mut switching, 1, &[greenlet.copies]);
@@ -176,7 +189,14 @@ fn stacks_through_code_of_numba_are_whole() {
         let mut is_late = |sample: &Sample| {
             names.functions(sample).iter().filter(|name| *name == "__main__.late").count() == NUMBA_FRAMES
         };
-        let late = captured.samples.iter().rev().take(WHOLE).filter(|sample| is_late(sample)).count();
+        let mut python = PythonNames::of(pid);
+        let mut late = 0;
+        for sample in captured.samples.iter().rev().take(WHOLE).filter(|sample| is_late(sample)) {
+            if sample.python_end() == PythonEnd::Complete {
+                assert_eq!(python.functions(sample), ["<module>"], "numba");
+            }
+            late += 1;
+        }
         assert!(late * 10 > WHOLE * 9, "{late} of {WHOLE} samples are whole, of {}", captured.samples.len());
     }
 }

@@ -12,7 +12,9 @@ use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
 use deepctx_pipeline::decode::Sequences;
+use deepctx_symbolizer::maps::{self, LineFilter};
 use deepctx_symbolizer::native::DebugInfo;
+use deepctx_symbolizer::python::{PythonSymbols, locate_process};
 use deepctx_symbolizer::{Avma, Lookup, Symbolizer};
 
 /// True when real captures are possible; prints what is missing, and fails if tests must not be skipped.
@@ -255,6 +257,32 @@ impl Names {
                 Ok(frames) => names.extend(frames.iter().rev().map(|f| f.name.to_string())),
                 Err(_) => names.push("?".into()),
             }
+        }
+        names
+    }
+}
+
+/// Names Python frames of one live process.
+pub(crate) struct PythonNames {
+    symbols: PythonSymbols,
+    pid: u32,
+}
+
+impl PythonNames {
+    pub(crate) fn of(pid: u32) -> Self {
+        let mappings = maps::read(pid, LineFilter::Executable).unwrap().mappings;
+        let (interpreter, memory) = locate_process(pid, &mappings).unwrap();
+        let mut symbols = PythonSymbols::default();
+        assert!(symbols.attach(pid, &interpreter, Box::new(memory)));
+        Self { symbols, pid }
+    }
+
+    /// Function names, leaf first, without those that are unknown.
+    pub(crate) fn functions(&mut self, sample: &Sample) -> Vec<String> {
+        let mut names = Vec::new();
+        for (code, checksum, instruction) in sample.python() {
+            let frame = self.symbols.frame(self.pid, code, checksum, instruction);
+            names.extend(frame.ok().map(|frame| frame.qualname.to_string()));
         }
         names
     }

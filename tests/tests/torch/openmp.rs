@@ -1,6 +1,11 @@
-//! Work of OpenMP's helper threads, beside the account that the program's function names give.
+//! Work of OpenMP's helper threads, beside the account that the program's function names give; and their waiting.
 
+use std::path::Path;
 use std::process::Command;
+
+use deepctx_profile::frame::{SPINNING, is_spinning};
+use deepctx_profile::view::MergedTree;
+use deepctx_profile::{Metric, Selection};
 
 use crate::cli_support::recording::record_until;
 use crate::frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
@@ -44,4 +49,34 @@ fn torch_openmp_helpers_appear_below_the_python_line() {
     let Some(mut program) = with_torch("torch_openmp.py") else { return };
     let target = Target::start(&mut program);
     check(&target, &[(":grow", "_omp_fn"), (":bend", "_omp_fn")]);
+}
+
+#[test]
+fn openmp_helpers_that_wait_are_shown_as_spinning() {
+    // With more threads than CPUs, libgomp's threads fall asleep almost at once.
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("skipped: a thread of libgomp spins only if it has a CPU of its own");
+        return;
+    }
+    let Some(mut program) = with_torch("torch_openmp.py") else { return };
+    let target = Target::start(&mut program);
+    let (_folder, file) = record_until(&target.pid(), &["--freq", "499"], |file| {
+        Samples::of(file).with(&["gomp_thread_start", "barrier_wait"]) > 50
+    });
+    let profile = deepctx_storage::open(Path::new(&file)).unwrap().profile;
+    let mut tree = MergedTree::new(Selection::of(Metric::Samples)).with_spinning_apart();
+    tree.refresh(&profile);
+    let (mut apart, mut left) = (0, 0);
+    for (samples, boxes) in tree.hottest(usize::MAX) {
+        let texts: Vec<&str> = boxes.iter().map(|shown| shown.text.as_str()).collect();
+        if let Some(at) = texts.iter().position(|text| *text == SPINNING) {
+            assert!(texts.get(at + 1).is_some_and(|text| is_spinning(text)), "{texts:?}");
+            assert!(!texts.iter().any(|text| text.contains("torch_openmp.py")), "a call waits: {texts:?}");
+            apart += samples;
+        } else if texts.contains(&"gomp_thread_start") && texts.iter().any(|text| is_spinning(text)) {
+            left += samples;
+        }
+    }
+    // Stacks with a gap, behind which a call may wait, stay as they are.
+    assert!(apart > 0 && left * 100 <= apart, "{apart} stand apart, {left} do not");
 }

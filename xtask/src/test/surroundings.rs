@@ -89,7 +89,7 @@ impl TestEnvironment {
         (all, outcomes)
     }
 
-    fn fetch_for_live(&mut self) -> [Outcome; 3] {
+    fn fetch_for_live(&mut self) -> [Outcome; 4] {
         let greenlets = check("greenlets", || {
             let pythons = workloads::greenlet_pythons()?;
             self.live.push(("TEST_GREENLET_PYTHONS", std::env::join_paths(pythons)?));
@@ -103,7 +103,12 @@ impl TestEnvironment {
             self.live.push(("TEST_GO", workloads::go()?.into()));
             Ok(())
         });
-        [greenlets, numba, go]
+        let services = check("web services", || {
+            self.live.push(("TEST_FASTAPI_PYTHON", workloads::fastapi_python()?.into()));
+            self.live.push(("TEST_GUNICORN_PYTHON", workloads::gunicorn_python()?.into()));
+            Ok(())
+        });
+        [greenlets, numba, go, services]
     }
 
     fn fetch_interpreters(&mut self, options: &Options) -> Vec<Outcome> {
