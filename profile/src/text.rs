@@ -64,6 +64,7 @@ pub struct BadLine(pub String);
 /// | `y a.py:f:12` | the Python function `f` in line 12; the line may be absent |
 /// | `n add@libm.so` | the native function `add`; the module may be absent |
 /// | `i eval@python3` | the same, as the interpreter's own frame |
+/// | `u libm.so+0x1f3a` | native code without a name |
 /// | `k vfs_read` | a kernel function |
 /// | `o aten::mm`, `r step 1` | an operator, a range |
 /// | `l h.0 (Block)` | a layer of a model |
@@ -130,6 +131,11 @@ fn frame(profile: &mut Profile, part: &str) -> Option<Frame> {
             let role = if kind == "i" { Role::Interpreter } else { Role::Code };
             Frame::Native { symbol: name, module, file: StrId::EMPTY, line: None, inlined: false, role }
         }
+        "u" => {
+            let (module, offset) = text.rsplit_once("+0x")?;
+            let (offset, reason) = (u64::from_str_radix(offset, 16).ok()?, profile.text("stripped"));
+            Frame::NativeUnnamed { module: profile.text(module), offset, reason, role: Role::Code }
+        }
         "k" => Frame::Kernel { symbol: name },
         "o" => Frame::Operator { name },
         "r" => Frame::Range { name },
@@ -156,13 +162,18 @@ mod tests {
 
     #[test]
     fn stacks_become_a_tree_and_bad_lines_are_named() {
-        let profile =
-            parse("P a-1 / T w/2 / y m.py:f:7 / l h.0 (Block) / s 0/7 / g gemm 5\n\n P a-1 3").unwrap();
-        let text = "all\n  a-1  cpu-time=3\n    w/2\n      m.py:f:7\n        h.0 (Block)\n          [device 0, stream 7]\n            [gpu] gemm  cpu-time=5\n";
+        let lines = "P a-1 / T w/2 / y m.py:f:7 / l h.0 (Block) / s 0/7 / g gemm 5\n\n P a-1 3\n P a-1 / u /l/m.so+0x1f 4";
+        let profile = parse(lines).unwrap();
+        let text = "all\n  a-1  cpu-time=3\n    m.so+0x1f  cpu-time=4\n    w/2\n      m.py:f:7\n        h.0 (Block)\n          [device 0, stream 7]\n            [gpu] gemm  cpu-time=5\n";
         assert_eq!(tree(&profile), text);
-        for (line, bad) in
-            [("P a-1", "P a-1"), ("P a-1 x", "P a-1 x"), ("P a 1", "P a"), ("z a 1", "z a"), ("s 0 1", "s 0")]
-        {
+        for (line, bad) in [
+            ("P a-1", "P a-1"),
+            ("P a-1 x", "P a-1 x"),
+            ("P a 1", "P a"),
+            ("z a 1", "z a"),
+            ("s 0 1", "s 0"),
+            ("u m 1", "u m"),
+        ] {
             assert_eq!(parse(line).unwrap_err(), BadLine(bad.to_owned()));
         }
     }

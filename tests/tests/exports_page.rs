@@ -287,7 +287,7 @@ fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests").join(input);
     let opened = deepctx_storage::open(&input).unwrap();
     let merged = MergedTree::by_text(Selection::of(Metric::CpuTime));
-    let mut merged = if folds { merged.with_backward_apart() } else { merged };
+    let mut merged = if folds { merged.with_backward_apart().with_spinning_apart() } else { merged };
     merged.refresh(&opened.profile);
     let flame = merged.flame(Resolution::default());
     let folded =
@@ -346,6 +346,19 @@ fn the_page_joins_trunks_without_their_native_beginning() {
     let said = browser::run(browser, &page(folded.to_str().unwrap(), folder.path()), BOXES, &WINDOWS[1]);
     let [down, whole] = ["down", "whole"].map(|of| said[of].to_string().matches("t.py:work;").count());
     assert_eq!([down, whole], [1, 2], "{said}");
+}
+
+#[test]
+fn the_page_sets_idle_workers_apart() {
+    const WORKER: &str = "p-1;clone3;libgomp.so.1+0x10";
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folded = folder.path().join("in.folded");
+    fs::write(&folded, format!("{WORKER};libgomp.so.1+0x20 60\n{WORKER};work 30\n")).unwrap();
+    let said = browser::run(browser, &page(folded.to_str().unwrap(), folder.path()), BOXES, &WINDOWS[1]);
+    let [down, whole] = ["down", "whole"].map(|of| said[of].to_string());
+    assert!(down.contains(";[spinning] → libgomp.so.1+0x10 → libgomp.so.1+0x20;"), "{said}");
+    assert!(down.contains("work;") && !whole.contains("[spinning]"), "{said}");
 }
 
 fn titles(tabs: &Value) -> Vec<String> {

@@ -350,7 +350,8 @@ fn sums_are_divided_by_the_steps_they_are_of() {
     let found = of(12_500);
     assert_eq!((found.training_steps, figures(&found)), (Some(2), (2.5, Some(40.0))));
     let mut text = Vec::new();
-    crate::render::text::write_model(&found, &[ModelTable::Totals], &mut text).unwrap();
+    let names = crate::render::text::Names::Short;
+    crate::render::text::write_model(&found, &[ModelTable::Totals], names, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.starts_with("an unnamed target: per training step, sums divided by 2.5\n"), "{text}");
     assert!(text.contains("; sums are of 2.5\n"), "{text}");

@@ -8,7 +8,7 @@
 //! the backward pass is backward; data that an optimizer sends to other hosts is communication. A model that runs
 //! within an optimizer's step, by its closure, is forward.
 
-use crate::frame::{BACKWARD, Frame, is_spinning};
+use crate::frame::{BACKWARD, Frame, SpinPart, SpinState, is_spinning};
 use crate::profile::Profile;
 use crate::trace::communicates;
 use crate::tree::NodeId;
@@ -92,6 +92,8 @@ struct FrameFacts {
     may_evaluate: bool,
     /// It is work of a model: of a layer, an operator, a device, or JAX.
     is_of_model: bool,
+    /// What it says about threads that wait for others.
+    spin: SpinPart,
 }
 
 impl FrameFacts {
@@ -103,6 +105,7 @@ impl FrameFacts {
             names_a_caller: frame.kind().names_a_caller(),
             may_evaluate: phase == Phase::Evaluation && matches!(frame, Frame::Python { .. }),
             is_of_model: phase == Phase::Forward || is_of_model(profile, frame),
+            spin: SpinPart::of(&frame, &profile.strings),
         }
     }
 }
@@ -113,6 +116,7 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
     let of_frame = facts(profile);
     let mut phases = vec![Phase::Other; profile.tree.len()];
     let mut is_called = vec![false; profile.tree.len()];
+    let mut states = vec![SpinState::default(); profile.tree.len()];
     // A node's number is above its parent's.
     for number in 1..phases.len() {
         let Ok(id) = u32::try_from(number) else { break };
@@ -120,17 +124,22 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
         let frame = profile.frames.get(node.frame);
         let own = of_frame.get(node.frame.index()).copied().flatten().unwrap_or_default();
         let parent = node.parent.index();
+        states[number] = states[parent].then(own.spin);
+        let [was_idle, is_idle] = [parent, number].map(|at| states[at] == SpinState::Idle);
         // A first call imports code that it does not run; a compiler that is imported to compile runs.
         let above = match phases[parent] {
             Phase::Compilation => Phase::Compilation,
             _ if own.imports => Phase::Other,
             // It fell asleep at last.
             Phase::Spinning if matches!(frame, Frame::Wait { .. }) => Phase::Other,
+            // A worker got work.
+            Phase::Spinning if was_idle && !is_idle => Phase::Other,
             above => above,
         };
         let own_phase = match own.phase {
             // A call waits: it is part of what that call does.
             Phase::Spinning if is_called[parent] => Phase::Other,
+            Phase::Other if is_idle && !matches!(frame, Frame::Wait { .. }) => Phase::Spinning,
             phase => phase,
         };
         is_called[number] = is_called[parent] || own.names_a_caller;
@@ -537,6 +546,13 @@ mod tests {
         check("P a-1 / y /a/train.py:main / n gomp_team_barrier_wait_end", Phase::Other);
         check(&format!("P a-1 / {MODULE} / n gomp_team_barrier_wait_end"), Phase::Forward);
         check("P a-1 / n gomp_thread_start / n work", Phase::Other);
+        let idle = "P a-1 / n clone3 / u libgomp.so.1+0x10 / u libgomp.so.1+0x20";
+        check(idle, Phase::Spinning);
+        check(&format!("{idle} / k sys_futex"), Phase::Spinning);
+        check(&format!("{idle} / k sys_futex / wait lock"), Phase::Other);
+        check(&format!("{idle} / n task"), Phase::Other);
+        check(&format!("{idle} / y /a/train.py:main"), Phase::Other);
+        check("P a-1 / n clone3 / u libgomp.so.1+0x10 / n work", Phase::Other);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 pub use label::{clean, is_printable};
 pub use probing::{PROBE_BEGINNINGS, is_probe};
 pub use short::{layer_within, short_labels};
-pub use spinning::is_spinning;
+pub use spinning::{SpinPart, SpinState, is_spinning};
 pub use worker::WorkerKind;
 
 use crate::intern::StrId;

@@ -199,7 +199,7 @@ impl<'n> Name<'n> {
         let (before, rest) = if full.starts_with("[gpu] ") { full.split_at(6) } else { ("", full) };
         let (rest, behind) = rest.split_at(place_at(rest));
         // `<T as Trait>::f` of Rust, reasons in brackets, and names of other languages have no such path.
-        let has_path = !rest.starts_with(['<', '[']) && !is_of_other_language(rest);
+        let has_path = !rest.starts_with(['<', '[']) && !is_of_other_language(rest) && !is_in_words(rest);
         let parts = if has_path { parts(rest) } else { Vec::new() };
         let arguments =
             parts.iter().filter_map(|part| part.arguments).flat_map(|of| split(of, ",")).collect();
@@ -321,6 +321,14 @@ fn is_of_other_language(name: &str) -> bool {
     let is_alone = |end: usize| !name[..end - 1].ends_with(':') && !name[end..].starts_with(':');
     let mut colons = Scan::of(name).filter(|(end, depth)| *depth == 0 && name[..*end].ends_with(':'));
     [".(", ".<", "[go.shape."].iter().any(|part| name.contains(part)) || colons.any(|(end, _)| is_alone(end))
+}
+
+/// Whether a name is words, not code: `memcpy HtoD`, and `Memcpy HtoD (Pageable -> Device)` of Kineto.
+fn is_in_words(name: &str) -> bool {
+    const COPIES: [&str; 2] = ["memcpy ", "memset "];
+    let begins =
+        |with: &&str| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+    COPIES.iter().any(begins) || name.contains(' ') && !name.contains(['<', '(', '{'])
 }
 
 /// Length of a type before a name: `void f`. A conversion operator keeps its blank: `operator unsigned long`.
@@ -513,6 +521,8 @@ mod tests {
             "[gpu] cutlass::Kernel<cutlass_80_simt_sgemm_128x64>",
         );
         check("[gpu] vector_add", "[gpu] vector_add");
+        check("[gpu] memcpy HtoD pageable", "[gpu] memcpy HtoD pageable");
+        check("[gpu] Memcpy HtoD (Pageable -> Device)", "[gpu] Memcpy HtoD (Pageable -> Device)");
     }
 
     #[test]

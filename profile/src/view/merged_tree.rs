@@ -15,7 +15,9 @@ use rustc_hash::FxHashMap;
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
 use crate::context::selection::{Selection, below_process};
-use crate::frame::{BACKWARD, Frame, FrameKind, PROBES, SPINNING, WorkerKind, is_probe, is_spinning};
+use crate::frame::{
+    BACKWARD, Frame, FrameKind, PROBES, SPINNING, SpinPart, SpinState, WorkerKind, is_probe,
+};
 use crate::intern::{FrameId, Id, StrId};
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};
@@ -74,9 +76,11 @@ pub struct MergedTree {
     of_frame: Vec<Option<LabelId>>,
     /// By frame: the label of the device or stream above its context.
     groups: Vec<Option<LabelId>>,
-    /// By frame: whether it is a loop that waits for other threads.
-    spins: Vec<bool>,
-    /// The label of that box.
+    /// By frame: what it says about threads that wait for others.
+    spin_parts: Vec<SpinPart>,
+    /// By node of the calling context tree: whether its thread waits.
+    spin_states: Vec<SpinState>,
+    /// The label of the box for such threads.
     spinning: Option<LabelId>,
     /// Whether the kernel frames of a probe are one box.
     probes_joined: bool,
@@ -146,7 +150,8 @@ impl MergedTree {
             ranks: vec![0],
             of_frame: Vec::new(),
             groups: Vec::new(),
-            spins: Vec::new(),
+            spin_parts: Vec::new(),
+            spin_states: vec![SpinState::default()],
             spinning: None,
             probes_joined: false,
             probes: None,
@@ -252,9 +257,11 @@ impl MergedTree {
             self.of_frame.push(shown);
             let group = self.selection.group(&frame).map(|frame| self.label_of(profile, &frame));
             self.groups.push(group);
-            let spins = self.spinning_apart
-                && matches!(frame, Frame::Native { symbol, .. } if is_spinning(profile.strings.get(symbol)));
-            self.spins.push(spins);
+            let part = match self.spinning_apart {
+                true => SpinPart::of(&frame, &profile.strings),
+                false => SpinPart::Other,
+            };
+            self.spin_parts.push(part);
             self.begins.push(match frame {
                 Frame::Native { symbol, .. } => WorkerKind::of(profile.strings.get(symbol)),
                 _ => None,
@@ -262,7 +269,7 @@ impl MergedTree {
             if matches!(frame, Frame::Operator { name } if profile.strings.get(name) == BACKWARD) {
                 self.backward = shown.filter(|_| self.backward_apart);
             }
-            if spins && self.spinning.is_none() {
+            if matches!(part, SpinPart::Spinning | SpinPart::UnnamedRuntime) && self.spinning.is_none() {
                 let detail = "waits for other threads without giving up its CPU";
                 self.spinning = Some(self.add_label(SPINNING, detail));
             }
@@ -337,24 +344,31 @@ impl MergedTree {
             && matches!(profile.frames.get(frame), Frame::Kernel { .. } | Frame::KernelUnnamed { .. })
     }
 
-    /// The box for a spinning thread, below the process or thread of `parent`; `None` if a call waits.
-    fn spinning_box(&mut self, profile: &Profile, caller: NodeId, parent: u32) -> Option<u32> {
+    /// Where a frame stands that begins or ends a wait for nobody: in the box for these, below the process or thread of
+    /// `parent`, or where it would stand without that box.
+    fn apart(&mut self, profile: &Profile, caller: NodeId, parent: u32, state: SpinState) -> Option<u32> {
         let label = self.spinning?;
-        let mut at = caller;
-        while at != NodeId::ROOT {
-            let node = profile.tree.node(at);
-            let spins = self.spins.get(node.frame.index()).copied().unwrap_or(false);
-            if spins || profile.frames.get(node.frame).kind().names_a_caller() {
-                return None;
+        match (self.spin_states[caller.index()].is_apart(), state.is_apart()) {
+            (false, true) => {
+                let mut outer = parent;
+                while outer != 0 && !is_target(self.label(outer).kind) {
+                    outer = self.shape.parent(outer);
+                }
+                Some(self.child(outer, label))
             }
-            at = node.parent;
+            // Only workers get work, and above it they have no frames that have other places.
+            (true, false) => {
+                let mut labels = Vec::new();
+                let mut at = caller;
+                while at != NodeId::ROOT {
+                    let node = profile.tree.node(at);
+                    labels.extend(self.of_frame.get(node.frame.index()).copied().flatten());
+                    at = node.parent;
+                }
+                Some(labels.into_iter().rev().fold(0, |parent, label| self.child(parent, label)))
+            }
+            _ => None,
         }
-        let kind = |tree: &Self, at: u32| tree.labels[tree.shape.key(at).index()].kind;
-        let mut outer = parent;
-        while outer != 0 && !is_target(kind(self, outer)) {
-            outer = self.shape.parent(outer);
-        }
-        Some(self.child(outer, label))
     }
 
     fn take_nodes(&mut self, profile: &Profile) {
@@ -363,9 +377,10 @@ impl MergedTree {
             let node = tree.node(NodeId::from_number(number as u32));
             let parent = self.of_node[node.parent.index()];
             let of = |labels: &[Option<LabelId>]| labels.get(node.frame.index()).copied().flatten();
-            let spins = self.spins.get(node.frame.index()).copied().unwrap_or(false);
-            let apart = if spins { self.spinning_box(profile, node.parent, parent) } else { None };
-            let parent = apart.unwrap_or(parent);
+            let part = self.spin_parts.get(node.frame.index()).copied().unwrap_or(SpinPart::Caller);
+            let state = self.spin_states[node.parent.index()].then(part);
+            let parent = self.apart(profile, node.parent, parent, state).unwrap_or(parent);
+            self.spin_states.push(state);
             let place = match (of(&self.groups), of(&self.of_frame)) {
                 (Some(group), _) => self.insert(parent, group, |kinds| below_process(kinds.iter().copied())),
                 (None, Some(_)) if self.is_within_probes(profile, parent, node.frame) => parent,

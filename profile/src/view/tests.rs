@@ -188,6 +188,40 @@ fn threads_that_spin_for_nobody_stand_apart() {
 }
 
 #[test]
+fn idle_workers_of_a_stripped_runtime_stand_apart() {
+    const WORKER: &str = "P a-1 / n clone3 / u /l/libc.so.6+0x1 / u /l/libgomp.so.1+0x10";
+    let profile = profile(&format!(
+        "{WORKER} / u /l/libgomp.so.1+0x20 40
+         {WORKER} / u /l/libgomp.so.1+0x20 / k do_syscall_64 2
+         {WORKER} / u /l/libgomp.so.1+0x20 / n task / n gemm 7
+         {WORKER} / n main._omp_fn.0 10
+         {WORKER} / n main._omp_fn.0 / u /l/libgomp.so.1+0x20 5
+         P a-1 / n main / u /l/libgomp.so.1+0x20 3"
+    ));
+    let mut tree = MergedTree::new(CPU).with_spinning_apart();
+    tree.refresh(&profile);
+    expect![[r#"
+        all 0/67 Root 
+          a-1 0/67 Process 
+            [spinning] 0/42 Kernel waits for other threads without giving up its CPU
+              libgomp.so.1+0x10 0/42 Native /l/libgomp.so.1
+                libgomp.so.1+0x20 40/42 Native /l/libgomp.so.1
+                  do_syscall_64_[k] 2/2 Kernel 
+            clone3 0/22 Native 
+              libc.so.6+0x1 0/22 Native /l/libc.so.6
+                libgomp.so.1+0x10 0/22 Native /l/libgomp.so.1
+                  libgomp.so.1+0x20 0/7 Native /l/libgomp.so.1
+                    task 0/7 Native 
+                      gemm 7/7 Native 
+                  main._omp_fn.0 10/15 Native 
+                    libgomp.so.1+0x20 5/5 Native /l/libgomp.so.1
+            main 0/3 Native 
+              libgomp.so.1+0x20 3/3 Native /l/libgomp.so.1
+    "#]]
+    .assert_eq(&show(&tree.flame(Resolution::default())));
+}
+
+#[test]
 fn kernel_frames_of_a_probe_are_one_box() {
     let profile = profile(
         "P a-1 / o aten::mm / k asm_exc_int3 / k uprobe_notify_resume / k bpf_prog_1_operator 30

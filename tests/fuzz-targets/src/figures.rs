@@ -165,7 +165,8 @@ pub fn run(data: &[u8]) {
     profile.ledger.check(CheckTime::Finished).expect("every record is accounted for");
     let subset = Subset::new(profile, &Selection::of(Metric::CpuTime));
     let report = Report::compute(&subset, Nanos(1_000_000_000));
-    render::text::write_all(&report, &mut Vec::new()).expect("memory takes everything");
+    let names = render::text::Names::Short;
+    render::text::write_all(&report, names, &mut Vec::new()).expect("memory takes everything");
 }
 
 fn input(operation: u8, figures: &mut Figures<'_>, sites: &[SiteInfo]) -> Input<()> {

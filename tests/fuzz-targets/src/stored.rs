@@ -39,8 +39,10 @@ pub fn run(data: &[u8]) {
         assert_eq!(opened.is_complete(), !opened.notes.iter().any(Note::is_damage));
         let subset = Subset::new(&opened.profile, &Selection::of(deepctx_profile::Metric::CpuTime));
         let report = Report::compute(&subset, opened.elapsed);
-        render::text::write(&report, &mut Vec::new()).expect("memory takes everything");
-        render::text::write_all(&report, &mut Vec::new()).expect("memory takes everything");
+        for names in [render::text::Names::Short, render::text::Names::Full] {
+            render::text::write(&report, names, &mut Vec::new()).expect("memory takes everything");
+            render::text::write_all(&report, names, &mut Vec::new()).expect("memory takes everything");
+        }
     }
 }
 

@@ -279,7 +279,8 @@ fn instructions_appear_in_every_device_view() {
         let shown = Selection { group_by, ..of_metric.shown };
         let subset = Subset::new(pipeline.profile(), &deepctx_analysis::Selection { shown, ..of_metric });
         let mut out = Vec::new();
-        render::text::write_all(&Report::compute(&subset, Nanos(0)), &mut out).unwrap();
+        let names = render::text::Names::Short;
+        render::text::write_all(&Report::compute(&subset, Nanos(0)), names, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("gemm+0x20"), "{text}");
         assert!(text.contains("+0x20  wait 100.0%"), "{text}");

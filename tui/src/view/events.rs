@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 
+use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_profile::trace::{
     EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment, busy,
 };
@@ -130,13 +131,25 @@ fn names(
     if seen.len() > usize::from(area.width) {
         return;
     }
-    for segment in seen {
+    let place = |segment: &Segment| {
         let first = span.column_of(segment.from.max(span.from), area.width).unwrap_or(0);
         let last = span.column_of(segment.to, area.width).unwrap_or(area.width);
-        if last.saturating_sub(first) >= NAMED {
-            let place = Rect { x: area.x + first, width: last - first, ..area };
-            name(lanes.name(lane, *segment), *segment, theme, place, buffer);
-        }
+        let is_wide = last.saturating_sub(first) >= NAMED;
+        is_wide.then(|| Rect { x: area.x + first, width: last - first, ..area })
+    };
+    let named: Vec<(Segment, Rect)> =
+        seen.iter().filter_map(|segment| Some((*segment, place(segment)?))).collect();
+    let full = named.iter().map(|(segment, _)| (kind(segment.class), lanes.name(lane, *segment)));
+    for (short, (segment, place)) in short_labels(full).iter().zip(&named) {
+        name(short, *segment, theme, *place, buffer);
+    }
+}
+
+/// Kernels have names with parts to leave out; others are shown as they are.
+fn kind(class: EventClass) -> FrameKind {
+    match class {
+        EventClass::Compute | EventClass::Communication => FrameKind::GpuKernel,
+        _ => FrameKind::Operator,
     }
 }
 
@@ -202,24 +215,37 @@ fn tables(range: &RangeTables, found: &[String], theme: &Theme, area: Rect, buff
     let half = below.width / 2;
     let left = Rect { width: half.saturating_sub(1), ..below };
     let right = Rect { x: below.x + half, width: below.width - half, ..below };
-    table("work of devices", &range.device, length, theme, left, buffer);
-    table("threads, innermost", &range.host, length, theme, right, buffer);
+    let of_device = RangeRows { title: "work of devices", rows: &range.device, kind: FrameKind::GpuKernel };
+    let of_host = RangeRows { title: "threads, innermost", rows: &range.host, kind: FrameKind::Operator };
+    table(of_device, length, theme, left, buffer);
+    table(of_host, length, theme, right, buffer);
 }
 
-fn table(title: &str, rows: &[RangeRow], length: Nanos, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+/// A table of names.
+struct RangeRows<'r> {
+    title: &'static str,
+    rows: &'r [RangeRow],
+    /// What the names are of.
+    kind: FrameKind,
+}
+
+fn table(of: RangeRows<'_>, length: Nanos, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let RangeRows { title, rows, kind } = of;
     // On a narrow screen, names matter more than shares.
     let share = |text: &str| if area.width < SHARES_FROM { String::new() } else { format!("  {text:>8}") };
     put(buffer, area, 0, &format!("     time{}   count  {title}", share("of range")), theme.quiet());
     let room = area.height.saturating_sub(1);
     let left_out = rows.len().saturating_sub(usize::from(room));
-    for (line, row) in (1..=room).zip(rows) {
+    let shown = rows.iter().take(usize::from(room));
+    let short = short_labels(shown.clone().map(|row| (kind, row.name.as_str())));
+    for (line, (row, name)) in (1..=room).zip(shown.zip(short)) {
         if line == room && left_out > 0 {
             let text = format!("  … {} more names", text::count(left_out as u64 + 1));
             return put(buffer, area, line, &text, theme.quiet());
         }
         let (time, count) = (text::duration(row.time), text::count(row.count));
         let share = share(&text::percent(row.time.0, length.0));
-        put(buffer, area, line, &format!(" {time:>8}{share}  {count:>6}  {}", row.name), Style::new());
+        put(buffer, area, line, &format!(" {time:>8}{share}  {count:>6}  {name}"), Style::new());
     }
     if rows.is_empty() {
         put(buffer, area, 1, "  nothing", theme.quiet());
@@ -266,6 +292,25 @@ mod tests {
     use deepctx_profile::view::conclusions::FindingRow;
 
     use super::*;
+    use crate::theme::Palette;
+
+    #[test]
+    fn kernels_that_differ_late_do_not_read_the_same() {
+        let row = |of: &str| RangeRow {
+            name: format!("void at::native::fill<at::Fill<{of}>, 4>(int)"),
+            count: 1,
+            time: Nanos(1),
+        };
+        let rows = ["float", "double"].map(row);
+        let of = RangeRows { title: "work of devices", rows: &rows, kind: FrameKind::GpuKernel };
+        let area = Rect::new(0, 0, 59, 3);
+        let mut buffer = Buffer::empty(area);
+        table(of, Nanos(2), &Theme::new(Palette::Plain), area, &mut buffer);
+        let drawn: String = buffer.content().iter().map(|cell| cell.symbol()).collect();
+        for of in ["float", "double"] {
+            assert!(drawn.contains(&format!("at::native::fill<at::Fill, 4, … {of}>")), "{drawn}");
+        }
+    }
 
     #[test]
     fn one_finding_and_one_rule_are_singular() {

@@ -32,7 +32,13 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     let mut analysis = Analysis::compute(&subset, opened.elapsed, &settings);
     analysis.findings.add(external, &settings);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
-        ReportFormat::Text => render::text::write_findings(&analysis.findings, out),
+        ReportFormat::Text => {
+            let names = match arguments.full_names {
+                true => render::text::Names::Full,
+                false => render::text::Names::Short,
+            };
+            render::text::write_findings(&analysis.findings, names, out)
+        }
         ReportFormat::Json => render::json::write(&analysis, out),
         ReportFormat::Html => {
             let mut page = shown;

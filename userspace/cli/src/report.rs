@@ -39,10 +39,11 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         return model(arguments, &subset, opened.elapsed, job.as_deref());
     }
     let report = Report::compute(&subset, opened.elapsed);
+    let names = names(arguments);
     let peaks = arguments.model.peaks()?;
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
-        ReportFormat::Text if arguments.all => render::text::write_all(&report, out),
-        ReportFormat::Text => render::text::write(&report, out),
+        ReportFormat::Text if arguments.all => render::text::write_all(&report, names, out),
+        ReportFormat::Text => render::text::write(&report, names, out),
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {
             let (profile, selection) = (subset.profile(), selected.shown);
@@ -58,6 +59,13 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     Ok(Completion::Fully)
 }
 
+fn names(arguments: &ReportArgs) -> render::text::Names {
+    match arguments.full_names {
+        true => render::text::Names::Full,
+        false => render::text::Names::Short,
+    }
+}
+
 /// Writes tables of the model.
 fn model(
     arguments: &ReportArgs,
@@ -69,7 +77,9 @@ fn model(
     let tables = ModelTables::compute(subset, elapsed, arguments.model.peaks()?, job);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Json => render::json::write_model(&tables, &which, out),
-        ReportFormat::Text | ReportFormat::Html => render::text::write_model(&tables, &which, out),
+        ReportFormat::Text | ReportFormat::Html => {
+            render::text::write_model(&tables, &which, names(arguments), out)
+        }
     })?;
     Ok(Completion::Fully)
 }

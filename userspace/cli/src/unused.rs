@@ -41,6 +41,10 @@ fn of_report(of: &ArgMatches) -> Vec<(bool, &'static str)> {
             is_typed(of, "all") && (has_tables || format != Some(ReportFormat::Text)),
             "--all has no effect with --table, or with a --format other than text",
         ),
+        (
+            is_typed(of, "full_names") && format != Some(ReportFormat::Text),
+            "--full-names has no effect with a --format other than text: they have full names",
+        ),
     ]
 }
 
@@ -84,6 +88,8 @@ mod tests {
         check("report x --all", &[]);
         check("report x --all --format json", &["--all"]);
         check("report x --all --table kernels", &["--all"]);
+        check("report x --full-names --table kernels", &[]);
+        check("report x --full-names --format json", &["--full-names"]);
         check("export x --format folded --sums --no-fold", &["--sums", "--no-fold"]);
         check("export x --format perfetto --sums", &[]);
         check("export x --format svg --no-fold", &[]);

@@ -14,7 +14,7 @@ use std::array;
 use std::cell::OnceCell;
 
 use deepctx_profile::context::phase::{Phase, phases};
-use deepctx_profile::frame::{Frame, FrameKind};
+use deepctx_profile::frame::{Frame, FrameKind, SpinPart, SpinState};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -42,12 +42,15 @@ struct FrameFacts {
     kind: FrameKind,
     /// A Python function of the program, not of a library.
     own: bool,
+    /// What it says about threads that wait for others.
+    spin: SpinPart,
 }
 
 /// Properties of a context that follow from its path. Contexts are node numbers; 0 is none.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathContext {
     classes: Classes,
+    spin: SpinState,
     /// The nearest Python function of the program.
     own_line: u32,
     /// The nearest Python function.
@@ -125,6 +128,13 @@ impl<'p> Facts<'p> {
                     && self.frame_classes_of(NodeId::from_number(at.operator)).has(Class::AddingProduct);
                 let own = if is_part { frame.classes.without(Class::Conversion) } else { frame.classes };
                 at.classes = at.classes.with(own);
+                let was_idle = at.spin == SpinState::Idle;
+                at.spin = at.spin.then(frame.spin);
+                if at.spin == SpinState::Idle {
+                    at.classes = at.classes.with(Class::Spin.into());
+                } else if was_idle {
+                    at.classes = at.classes.without(Class::Spin).with(own);
+                }
                 if own.has(Class::TimedWait)
                     && self.frame_classes_of(node.parent).has(Class::UnnamedInterpreter)
                 {
@@ -333,7 +343,12 @@ fn frame_facts(profile: &Profile, frame: &Frame) -> FrameFacts {
         Frame::Python { file, .. } => !is_of_library(profile.strings.get(*file)),
         _ => false,
     };
-    FrameFacts { classes: class::of(frame, &profile.strings), kind: frame.kind(), own }
+    FrameFacts {
+        classes: class::of(frame, &profile.strings),
+        kind: frame.kind(),
+        own,
+        spin: SpinPart::of(frame, &profile.strings),
+    }
 }
 
 #[cfg(test)]
@@ -376,5 +391,16 @@ mod tests {
         let converts = facts.share(Metric::CpuTime, Class::Conversion);
         assert_eq!((converts.part.value, converts.whole.value), (12, 56));
         assert_eq!(facts.share(Metric::GpuTime, Class::Conversion).whole, Sum::default());
+    }
+
+    #[test]
+    fn a_worker_of_a_stripped_runtime_spins_without_work() {
+        const WORKER: &str = "P a-1 / n clone3 / u libgomp.so.1+0x10";
+        let lines = format!(
+            "{WORKER} / u libgomp.so.1+0x20 30\n{WORKER} / n work 5\n{WORKER} / u libgomp.so.1+0x20 / n task 7"
+        );
+        let profile = text::parse(&lines).unwrap();
+        let share = Facts::of(&profile, &profile, Nanos(0)).share(Metric::CpuTime, Class::Spin);
+        assert_eq!((share.part.value, share.whole.value), (30, 42));
     }
 }

@@ -109,6 +109,11 @@ fn shares_of_time_are_found_by_names() {
             "30% of cpu-time is threads spinning at barriers, not computing",
         ),
         (
+            "spinning-threads",
+            "n clone3 / u libgomp.so.1+0x10 / u libgomp.so.1+0x20",
+            "30% of cpu-time is threads spinning at barriers, not computing",
+        ),
+        (
             "garbage-collection",
             "n gc_collect_main / n subtract_refs",
             "30% of cpu-time is Python's garbage collector",
@@ -165,6 +170,8 @@ fn a_hotspot_is_a_function_that_works() {
     check("hotspot", &many, "healthy");
     check("hotspot", &format!("{many} P py-7 / T py/7 / n gemm 600"), "gemm takes 38% of cpu-time by itself");
     check("hotspot", &format!("{many} P py-7 / T py/7 / n gomp_barrier_wait 600"), "healthy");
+    let idle = "P py-7 / T py/7 / n clone3 / u libgomp.so.1+0x10 / u libgomp.so.1+0x20";
+    check("hotspot", &format!("{many} {idle} 600"), "healthy");
     // Frames without a name are those of many functions.
     check("hotspot", &format!("{many} P py-7 / T py/7 / ? no-row 600"), "healthy");
     check("hotspot", &format!("{many} P deepctx-8 / T main/8 / n {OWN_WORK} 600"), "healthy");

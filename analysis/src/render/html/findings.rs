@@ -107,7 +107,7 @@ mod tests {
         let profile = deepctx_profile::text::parse(&stacks).unwrap();
         let found = Findings::of_profile(&profile, Nanos(1_000_000_000), &Settings::default());
         let mut text = Vec::new();
-        crate::render::text::write_findings(&found, &mut text).unwrap();
+        crate::render::text::write_findings(&found, crate::render::text::Names::Short, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let text = words(&text);

@@ -222,7 +222,7 @@ fn kernels(report: &Report) -> Tab {
         Column::number("Registers"),
         Column::number("Shared memory"),
         Column::text("At once on a multiprocessor"),
-        Column::code("Kernel"),
+        Column::kernel("Kernel"),
     ];
     let rows = report.kernels.rows.iter().map(|row| {
         vec![
@@ -239,7 +239,7 @@ fn kernels(report: &Report) -> Tab {
 
 fn instructions(report: &Report) -> Tab {
     let columns = [
-        Column::code("Kernel"),
+        Column::kernel("Kernel"),
         Column::number("Samples"),
         Column::number(""),
         Column::code("Instruction"),

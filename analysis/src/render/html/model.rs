@@ -189,7 +189,7 @@ fn kernels(tables: &ModelTables) -> Tab {
         id: "layer-kernels",
         title: "Kernels by layer",
         before: numbers(["Layer", "Share", "Occupancy (model)"]),
-        after: vec![Column::code("Kernel"), Column::code("Layer")],
+        after: vec![Column::kernel("Kernel"), Column::code("Layer")],
         rows: rows.collect(),
         left_out: tables.kernels.left_out,
     };
@@ -206,7 +206,7 @@ fn kernel_names(tables: &ModelTables) -> Tab {
         id: "kernel-names",
         title: "Kernels by name",
         before: numbers(["Layers", "Share", "Occupancy (model)"]),
-        after: vec![Column::code("Kernel")],
+        after: vec![Column::kernel("Kernel")],
         rows: rows.collect(),
         left_out: tables.kernel_names.left_out,
     };
@@ -214,7 +214,8 @@ fn kernel_names(tables: &ModelTables) -> Tab {
 }
 
 fn frequency(tables: &ModelTables) -> Tab {
-    let columns = [numbers(["Launches", "Share", "Mean", "Contexts"]), vec![Column::code("Kernel")]].concat();
+    let columns =
+        [numbers(["Launches", "Share", "Mean", "Contexts"]), vec![Column::kernel("Kernel")]].concat();
     let rows = tables.kernel_frequency.rows.iter().map(|of| {
         vec![
             scaled(of.launches as f64 / tables.divisor()),
@@ -232,7 +233,7 @@ fn extremes(tables: &ModelTables) -> Tab {
     let columns = [
         Column::label("Most"),
         Column::number("Value"),
-        Column::code("Kernel"),
+        Column::kernel("Kernel"),
         Column::code("Stack, innermost call first"),
     ];
     let rows = tables.extreme_kernels.iter().map(|of| {

@@ -185,7 +185,7 @@ fn sequences(tables: &OverTime) -> Tab {
         repeated.map(|row| {
             let numbers =
                 [of.rank.to_string(), time(row.device_ns), row.count.to_string(), row.length.to_string()];
-            let names = [row.operator.clone(), sequence_in_words(&row.kernels, usize::MAX, usize::MAX)];
+            let names = [row.operator.clone(), sequence_in_words(&row.kernels, usize::MAX, |name| name)];
             numbers.into_iter().chain(names).collect()
         })
     });

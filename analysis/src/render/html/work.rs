@@ -26,7 +26,7 @@ pub(super) fn classes(tables: &OverTime) -> Tab {
 pub(super) fn kernels(tables: &OverTime) -> Tab {
     let columns = [
         numbers(["Rank", "Device", "Time", "Share", "Count", "Mean", "Least", "Most", "Deviation"]),
-        vec![Column::text("Class"), Column::code("Name")],
+        vec![Column::text("Class"), Column::kernel("Name")],
     ];
     let rows = tables.kernel_classes.iter().flat_map(|of| {
         let whole = of.classes.iter().map(|class| class.lengths.sum_ns).fold(0, u64::saturating_add);

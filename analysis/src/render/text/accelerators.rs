@@ -10,7 +10,7 @@ use deepctx_profile::device::memory::Pool;
 use deepctx_profile::frame::clean;
 use deepctx_profile::units::{Bytes, counted_as};
 
-use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
+use super::{NAME_WIDTH, Names, PLACE_WIDTH, counted, share, short_kernels, without_middle, without_start};
 use crate::amount::percent;
 use crate::tables::devices::Devices;
 use crate::tables::instructions::{Instruction, Instructions, Producer};
@@ -46,19 +46,21 @@ pub(super) fn devices(devices: &Devices, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// Resources of a block of each kernel.
-pub(super) fn kernels(kernels: &Kernels, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn kernels(kernels: &Kernels, names: Names, out: &mut dyn Write) -> io::Result<()> {
     if kernels.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nKernels launched most, and what a block of them takes")?;
     writeln!(out, "  launches  threads  registers     shared  at once on a multiprocessor")?;
-    for row in &kernels.rows {
+    let width = names.width(2 * NAME_WIDTH);
+    let names = short_kernels(kernels.rows.iter().map(|row| &row.kernel), width);
+    for (row, name) in kernels.rows.iter().zip(names) {
         let registers = row.registers_per_thread.map_or_else(String::new, |of| of.to_string());
         let shared =
             row.shared_bytes_per_block.map_or_else(String::new, |bytes| Bytes(bytes.into()).to_string());
         let (launches, threads, fits) = (row.launches, row.threads_per_block, occupancy(row));
         writeln!(out, "  {launches:>8}  {threads:>7}  {registers:>9}  {shared:>9}  {fits}")?;
-        writeln!(out, "            {}", without_middle(&row.kernel, 2 * NAME_WIDTH))?;
+        writeln!(out, "            {name}")?;
     }
     Ok(())
 }
@@ -70,14 +72,19 @@ pub(crate) fn occupancy(row: &Kernel) -> String {
 }
 
 /// What sampled warps waited for.
-pub(super) fn instructions(instructions: &Instructions, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn instructions(
+    instructions: &Instructions,
+    names: Names,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     if instructions.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nInstructions with most samples, and what their warps waited for")?;
-    for row in instructions.rows.iter().take(KERNELS) {
-        let (samples, kernel) = (row.samples, without_middle(&row.kernel, 2 * NAME_WIDTH));
-        writeln!(out, "  {}  {samples:>8}  {kernel}", share(row.samples_percent))?;
+    let rows = instructions.rows.iter().take(KERNELS);
+    let names = short_kernels(rows.clone().map(|row| &row.kernel), names.width(2 * NAME_WIDTH));
+    for (row, kernel) in rows.zip(names) {
+        writeln!(out, "  {}  {:>8}  {kernel}", share(row.samples_percent), row.samples)?;
         for row in row.instructions.rows.iter().take(INSTRUCTIONS) {
             writeln!(out, "{}", instruction(row).trim_end())?;
             for producer in &row.waits_for {

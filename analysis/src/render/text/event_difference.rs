@@ -5,9 +5,10 @@
 
 use std::io::{self, Write};
 
+use deepctx_profile::frame::FrameKind;
 use deepctx_profile::units::Nanos;
 
-use super::{counted, more, without_middle};
+use super::{counted, more, short_column};
 use crate::over_time::{CountChange, EventChange, EventDifference, EventSide};
 
 /// Widest name.
@@ -60,15 +61,25 @@ pub fn write(difference: &EventDifference, rows: usize, out: &mut dyn Write) -> 
             continue;
         }
         writeln!(out, "      change     before      after         count           name")?;
-        for row in all.iter().take(rows) {
-            one(row, out)?;
+        let shown = all.iter().take(rows);
+        for (row, name) in shown.clone().zip(names(shown.copied())) {
+            one(row, &name, out)?;
         }
         more(all.len(), rows, "name", out)?;
     }
     out.flush()
 }
 
-fn one(row: &EventChange, out: &mut dyn Write) -> io::Result<()> {
+/// Kernels have short names; all others are only cut.
+fn names<'r>(rows: impl Iterator<Item = &'r EventChange>) -> Vec<String> {
+    let kind = |row: &EventChange| match row.kind {
+        "kernel" => FrameKind::GpuKernel,
+        _ => FrameKind::Operator,
+    };
+    short_column(rows.map(|row| (kind(row), row.name.as_str())), NAME_WIDTH)
+}
+
+fn one(row: &EventChange, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let by = row.time_change_ns();
     let sign = if by < 0 { "-" } else { "+" };
     let change = format!("{sign}{}", Nanos(by.unsigned_abs()));
@@ -81,6 +92,5 @@ fn one(row: &EventChange, out: &mut dyn Write) -> io::Result<()> {
         CountChange::Fewer => "fewer   ",
         CountChange::Same => "",
     };
-    let name = without_middle(&row.name, NAME_WIDTH);
     writeln!(out, "  {change:>10} {before:>10} {after:>10}  {counts:>18}  {word}{name}")
 }

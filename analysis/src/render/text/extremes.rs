@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::figures::{more, none, scaled};
-use super::{NAME_WIDTH, share, without_middle};
+use super::{NAME_WIDTH, Names, share, short_kernels, without_middle};
 use crate::model::{ExtremeKernel, MemoryCurve, ModelTables};
 
 /// Widest curve.
@@ -18,29 +18,38 @@ const STACK_WIDTH: usize = 100;
 /// Heights of a curve.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-pub(super) fn frequency(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn frequency(
+    tables: &ModelTables,
+    steps: f64,
+    names: Names,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "\nKernels by launches")?;
     if tables.kernel_frequency.is_empty() {
         return writeln!(out, "  the profile has no kernels");
     }
     writeln!(out, "  launches     share       mean  contexts  kernel")?;
-    for row in &tables.kernel_frequency.rows {
+    let rows = &tables.kernel_frequency.rows;
+    let names = short_kernels(rows.iter().map(|row| &row.kernel), names.width(NAME_WIDTH));
+    for (row, name) in rows.iter().zip(names) {
         let launches = scaled(row.launches as f64 / steps);
         let mean = row.mean_ns.map_or_else(none, |ns| Nanos(ns as u64).to_string());
-        let (share, name) = (share(row.launches_percent), without_middle(&row.kernel, NAME_WIDTH));
+        let share = share(row.launches_percent);
         writeln!(out, "  {launches:>8}  {share:>8}  {mean:>9}  {:>8}  {name}", row.contexts)?;
     }
     more(tables.kernel_frequency.left_out, "kernel", out)
 }
 
-pub(super) fn kernels(tables: &ModelTables, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn kernels(tables: &ModelTables, names: Names, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nKernels with most of something, each with its stack, innermost call first")?;
     if tables.extreme_kernels.is_empty() {
         return writeln!(out, "  the profile has no kernels");
     }
     let mut shown: Vec<(Vec<&str>, &str)> = Vec::new();
-    for row in &tables.extreme_kernels {
-        extreme(row, out)?;
+    let kernels = tables.extreme_kernels.iter().map(|row| &row.kernel);
+    let names = short_kernels(kernels, names.width(NAME_WIDTH));
+    for (row, name) in tables.extreme_kernels.iter().zip(&names) {
+        extreme(row, name, out)?;
         let stack = without_stream(row);
         match shown.iter().find(|(of, _)| *of == stack) {
             Some((_, most)) => writeln!(out, "      the stack with most {most}")?,
@@ -59,8 +68,7 @@ pub(in crate::render) fn without_stream(row: &ExtremeKernel) -> Vec<&str> {
     row.stack.iter().map(String::as_str).filter(|frame| !frame.starts_with("[device ")).collect()
 }
 
-fn extreme(row: &ExtremeKernel, out: &mut dyn Write) -> io::Result<()> {
-    let kernel = without_middle(&row.kernel, NAME_WIDTH);
+fn extreme(row: &ExtremeKernel, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  most {}: {kernel}, {}", row.most, extreme_in_words(row))
 }
 

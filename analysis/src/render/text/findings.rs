@@ -5,8 +5,10 @@
 
 use std::io::{self, Write};
 
-use super::{NAME_WIDTH, counted, without_middle};
-use crate::findings::{Check, Finding, Findings, Location, NotChecked};
+use deepctx_profile::frame::FrameKind;
+
+use super::{NAME_WIDTH, Names, ShortNames, counted, short_column, without_middle};
+use crate::findings::{Check, Finding, Findings, Location, LocationKind, NotChecked};
 
 /// Findings at the top of a report.
 const TOP: usize = 5;
@@ -14,17 +16,28 @@ const TOP: usize = 5;
 const WIDTH: usize = 110;
 
 /// The first findings, two lines each.
-pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn top(findings: &Findings, names: Names, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nFindings, by what could be won at most")?;
     if findings.findings.is_empty() {
         return writeln!(out, "  none: {}", checked(findings));
     }
-    for finding in findings.findings.iter().take(TOP) {
-        writeln!(out, "  {}  {}", gain(finding.weight_percent()), without_middle(&finding.title, WIDTH))?;
+    let shown = findings.findings.iter().take(TOP);
+    let places = shown.clone().flat_map(|finding| &finding.places);
+    let places = ShortNames::of(
+        places.map(|place| (kind(place), place.name.as_str())),
+        names.width(NAME_WIDTH),
+    );
+    let width = |width: usize| names.width(width);
+    for finding in shown {
+        let title = finding.places.iter().fold(finding.title.clone(), |title, place| {
+            title.replace(place.name.as_str(), places.get(&place.name))
+        });
+        writeln!(out, "  {}  {}", gain(finding.weight_percent()), without_middle(&title, width(WIDTH)))?;
         // The title already names the place if the finding has only one.
         let other = finding.places.iter().find(|place| !finding.title.contains(&place.name));
-        let place = other.map_or(&finding.advice, |place| &place.name);
-        writeln!(out, "           {}", without_middle(&format!("{}: {place}", finding.rule), WIDTH - 2))?;
+        let place = other.map_or(finding.advice.as_str(), |place| places.get(&place.name));
+        let advised = format!("{}: {place}", finding.rule);
+        writeln!(out, "           {}", without_middle(&advised, width(WIDTH - 2)))?;
     }
     match findings.findings.len().saturating_sub(TOP) {
         0 => Ok(()),
@@ -36,9 +49,9 @@ pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(findings: &Findings, names: Names, out: &mut dyn Write) -> io::Result<()> {
     for (number, finding) in (1..).zip(&findings.findings) {
-        one(number, finding, out)?;
+        one(number, finding, names, out)?;
     }
     if findings.findings.is_empty() {
         writeln!(out, "No findings: {}", checked(findings))?;
@@ -51,13 +64,14 @@ pub fn write(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> {
+fn one(number: usize, finding: &Finding, names: Names, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{number}. {}", finding.title)?;
     writeln!(out, "   rule       {}, {} severity", finding.rule, finding.severity)?;
     writeln!(out, "   could win  {}", finding.could_win())?;
-    for (number, place) in finding.places.iter().enumerate() {
+    let names = place_names(&finding.places, names.width(NAME_WIDTH));
+    for (number, (place, name)) in finding.places.iter().zip(names).enumerate() {
         let title = if number == 0 { "where" } else { "" };
-        writeln!(out, "   {title:9}  {}", where_it_is(place))?;
+        writeln!(out, "   {title:9}  {}", where_it_is(place, &name))?;
     }
     for (number, figure) in finding.evidence.iter().enumerate() {
         let title = if number == 0 { "evidence" } else { "" };
@@ -73,8 +87,20 @@ fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "   with       {}\n", parameters.collect::<Vec<_>>().join(", "))
 }
 
-fn where_it_is(place: &Location) -> String {
-    let name = without_middle(&place.name, NAME_WIDTH);
+/// Kernels and functions have names with parts to leave out; others are only cut.
+fn kind(place: &Location) -> FrameKind {
+    match place.kind {
+        LocationKind::Kernel | LocationKind::Instruction => FrameKind::GpuKernel,
+        LocationKind::Function => FrameKind::Native,
+        _ => FrameKind::Operator,
+    }
+}
+
+fn place_names(places: &[Location], width: usize) -> Vec<String> {
+    short_column(places.iter().map(|place| (kind(place), place.name.as_str())), width)
+}
+
+fn where_it_is(place: &Location, name: &str) -> String {
     let line =
         format!("{:>6}  {name}  {}", percent(place.share_percent), super::without_start(&place.at, 44));
     line.trim_end().to_owned()

@@ -12,6 +12,7 @@ mod extremes;
 mod figures;
 mod findings;
 mod model;
+mod names;
 mod not_measured;
 mod operator_comparison;
 mod operators;
@@ -25,7 +26,7 @@ mod work;
 
 use std::io::{self, Write};
 
-use deepctx_profile::frame::short_labels;
+use deepctx_profile::frame::{FrameKind, SPINNING, SpinPart, SpinState};
 use deepctx_profile::profile::KeptWindow;
 use deepctx_profile::units::{Nanos, counted};
 use deepctx_profile::view::fold::is_wrapper;
@@ -44,6 +45,8 @@ pub(super) use figures::scaled;
 pub use findings::write as write_findings;
 pub use model::write as write_model;
 pub(super) use model::{FIGURES, figure_cells};
+pub use names::Names;
+pub(super) use names::{ShortNames, short_column, short_kernels};
 pub(super) use not_measured::not_measured_in_words;
 pub use operator_comparison::write as write_operator_comparison;
 pub(super) use operators::{by_no_operator, sequence_in_words};
@@ -55,7 +58,7 @@ pub(super) use ranks::clock_in_words;
 pub use short::write;
 pub(super) use work::{paced_in_words, together_in_words};
 
-/// Widest function name in a table; longer ones lose their middle.
+/// Widest function name in a table; longer ones are cut.
 const NAME_WIDTH: usize = 56;
 /// Widest place in a table; longer ones lose their beginning.
 const PLACE_WIDTH: usize = 44;
@@ -66,15 +69,15 @@ const DEPTH: usize = 8;
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write_all(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    write_to_depth(report, DEPTH, out)
+pub fn write_all(report: &Report, names: Names, out: &mut dyn Write) -> io::Result<()> {
+    write_to_depth(report, DEPTH, names, out)
 }
 
-fn write_to_depth(report: &Report, depth: usize, out: &mut dyn Write) -> io::Result<()> {
+fn write_to_depth(report: &Report, depth: usize, names: Names, out: &mut dyn Write) -> io::Result<()> {
     head(report, out)?;
-    findings::top(&report.findings, out)?;
-    functions(report, out)?;
-    contexts(&report.contexts.rows, depth, out)?;
+    findings::top(&report.findings, names, out)?;
+    functions(report, names, out)?;
+    contexts(&report.contexts.rows, depth, names, out)?;
     training::phases(&report.phases, out)?;
     training::training_steps(&report.training_steps, out)?;
     training::ranges(&report.ranges, out)?;
@@ -82,8 +85,8 @@ fn write_to_depth(report: &Report, depth: usize, out: &mut dyn Write) -> io::Res
     training::compiled_code(&report.compiled_code, out)?;
     training::compilations(&report.compilations, out)?;
     accelerators::devices(&report.devices, out)?;
-    accelerators::kernels(&report.kernels, out)?;
-    accelerators::instructions(&report.instructions, out)?;
+    accelerators::kernels(&report.kernels, names, out)?;
+    accelerators::instructions(&report.instructions, names, out)?;
     accelerators::memory(&report.memory, out)?;
     system(&report.system, out)?;
     losses(&report.losses, out)?;
@@ -144,14 +147,14 @@ fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn functions(report: &Report, names: Names, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nHottest functions")?;
     let rows = &report.functions.rows;
     if rows.is_empty() {
         return writeln!(out, "  there are no values of {}", report.overview.metric);
     }
-    let short = short_labels(rows.iter().map(|row| (row.kind, row.function.as_str())));
-    let names: Vec<String> = short.iter().map(|name| without_middle(name, NAME_WIDTH)).collect();
+    let width = names.width(NAME_WIDTH);
+    let names = short_column(rows.iter().map(|row| (row.kind, row.function.as_str())), width);
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("function".len());
     writeln!(out, "    self   total  {:width$}  where", "function")?;
     for (row, name) in rows.iter().zip(&names) {
@@ -162,29 +165,48 @@ fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn contexts(contexts: &[Context], depth: usize, out: &mut dyn Write) -> io::Result<()> {
+fn contexts(contexts: &[Context], depth: usize, names: Names, out: &mut dyn Write) -> io::Result<()> {
     if contexts.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nHottest contexts, innermost call first")?;
-    for context in contexts {
-        let frames = context.kinds.iter().copied().zip(context.frames.iter().map(String::as_str));
-        let last = context.frames.len().saturating_sub(1);
-        // Frames that only forward a call are not informative, unless the time is spent there.
-        let telling =
-            frames.enumerate().filter(|(at, (kind, label))| *at == last || !is_wrapper(*kind, label));
-        let short = short_labels(telling.map(|(_, frame)| frame));
-        let mut frames = short.iter().rev();
-        let leaf = frames.next().map_or("all", |leaf| leaf);
+    let stacks: Vec<Vec<(FrameKind, &str)>> = contexts.iter().map(telling).collect();
+    let names = ShortNames::of(stacks.iter().flatten().copied(), names.width(2 * NAME_WIDTH));
+    for (context, stack) in contexts.iter().zip(&stacks) {
+        let mut frames = stack.iter().rev().map(|(_, label)| names.get(label));
+        let leaf = frames.next().unwrap_or("all");
         let (share, value) = (share(context.exclusive_percent), context.exclusive.to_string());
-        writeln!(out, "  {share}  {value:>7}  {}", without_middle(leaf, 2 * NAME_WIDTH))?;
+        writeln!(out, "  {share}  {value:>7}  {leaf}")?;
         callers(&frames.collect::<Vec<_>>(), depth.max(1), out)?;
     }
     Ok(())
 }
 
+/// The frames of a context without those that only forward a call, unless the time is spent there.
+fn telling(context: &Context) -> Vec<(FrameKind, &str)> {
+    let frames = context.kinds.iter().copied().zip(context.frames.iter().map(String::as_str));
+    let frames = spinning_apart(frames.collect());
+    let last = frames.len().saturating_sub(1);
+    let frames = frames.into_iter().enumerate();
+    let telling = frames.filter(|(at, (kind, label))| *at == last || !is_wrapper(*kind, label));
+    telling.map(|(_, frame)| frame).collect()
+}
+
+/// The frames of a thread that waits for no call: in place of those that led there, the box that views set apart.
+fn spinning_apart(frames: Vec<(FrameKind, &str)>) -> Vec<(FrameKind, &str)> {
+    let (mut state, mut begin) = (SpinState::default(), None);
+    for (at, (kind, label)) in frames.iter().enumerate() {
+        state = state.then(SpinPart::of_label(*kind, label));
+        begin = if state.is_apart() { begin.or(Some(at)) } else { None };
+    }
+    let Some(begin) = begin else { return frames };
+    let is_target = |(kind, _): &(FrameKind, &str)| matches!(kind, FrameKind::Process | FrameKind::Thread);
+    let targets = frames.iter().copied().take_while(is_target);
+    targets.chain([(FrameKind::Kernel, SPINNING)]).chain(frames[begin..].iter().copied()).collect()
+}
+
 /// The callers of a leaf, innermost first: `depth` of them, and the outermost one.
-fn callers(callers: &[&String], depth: usize, out: &mut dyn Write) -> io::Result<()> {
+fn callers(callers: &[&str], depth: usize, out: &mut dyn Write) -> io::Result<()> {
     // A line for "one more frame" has room for that frame.
     let hidden = match callers.len().saturating_sub(depth) {
         1 => 0,
@@ -198,7 +220,7 @@ fn callers(callers: &[&String], depth: usize, out: &mut dyn Write) -> io::Result
             }
             continue;
         }
-        writeln!(out, "{:21}{}", "", without_middle(caller, 2 * NAME_WIDTH))?;
+        writeln!(out, "{:21}{caller}", "")?;
     }
     Ok(())
 }

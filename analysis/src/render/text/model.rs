@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::figures::{more, none, scaled};
-use super::{NAME_WIDTH, extremes, share, without_middle};
+use super::{NAME_WIDTH, Names, extremes, share, short_kernels, without_middle};
 use crate::model::{
     FigureBasis, Figures, KernelName, LayerKernel, LayerType, ModelLayer, ModelTable, ModelTables, Stage,
     in_tenths,
@@ -17,7 +17,12 @@ use crate::model::{
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(tables: &ModelTables, which: &[ModelTable], out: &mut dyn Write) -> io::Result<()> {
+pub fn write(
+    tables: &ModelTables,
+    which: &[ModelTable],
+    names: Names,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let target = if tables.target.is_empty() { "an unnamed target" } else { &tables.target };
     let per_step = match tables.training_steps {
         Some(_) => format!(": per training step, sums divided by {}", in_tenths(tables.divisor())),
@@ -32,10 +37,10 @@ pub fn write(tables: &ModelTables, which: &[ModelTable], out: &mut dyn Write) ->
             ModelTable::Layers => layers(tables, steps, out)?,
             ModelTable::LayerTypes => layer_types(tables, steps, out)?,
             ModelTable::Stages => stages(tables, steps, out)?,
-            ModelTable::Kernels => kernels(tables, steps, out)?,
-            ModelTable::KernelNames => kernel_names(tables, steps, out)?,
-            ModelTable::KernelFrequency => extremes::frequency(tables, steps, out)?,
-            ModelTable::ExtremeKernels => extremes::kernels(tables, out)?,
+            ModelTable::Kernels => kernels(tables, steps, names, out)?,
+            ModelTable::KernelNames => kernel_names(tables, steps, names, out)?,
+            ModelTable::KernelFrequency => extremes::frequency(tables, steps, names, out)?,
+            ModelTable::ExtremeKernels => extremes::kernels(tables, names, out)?,
             ModelTable::MemoryCurves => extremes::memory(tables, out)?,
         }
     }
@@ -114,7 +119,7 @@ fn stages(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<(
     rows(&["first", "last"], "stage, and what it has most of", &all.collect::<Vec<_>>(), steps, out)
 }
 
-fn kernels(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
+fn kernels(tables: &ModelTables, steps: f64, names: Names, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nKernels by layer")?;
     if tables.kernels.is_empty() {
         return writeln!(out, "  the profile has no kernels");
@@ -127,12 +132,13 @@ fn kernels(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<
         ]
     };
     let all = tables.kernels.rows.iter();
-    let all = all.map(|of| (row(of), &of.figures, without_middle(&of.kernel, NAME_WIDTH)));
+    let names = short_kernels(all.clone().map(|of| &of.kernel), names.width(NAME_WIDTH));
+    let all = all.zip(names).map(|(of, name)| (row(of), &of.figures, name));
     rows(&["layer", "share", "occup."], "kernel", &all.collect::<Vec<_>>(), steps, out)?;
     more(tables.kernels.left_out, "kernel", out)
 }
 
-fn kernel_names(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Result<()> {
+fn kernel_names(tables: &ModelTables, steps: f64, names: Names, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nKernels by name")?;
     if tables.kernel_names.is_empty() {
         return writeln!(out, "  the profile has no kernels");
@@ -145,7 +151,8 @@ fn kernel_names(tables: &ModelTables, steps: f64, out: &mut dyn Write) -> io::Re
         ]
     };
     let all = tables.kernel_names.rows.iter();
-    let all = all.map(|of| (row(of), &of.figures, without_middle(&of.kernel, NAME_WIDTH)));
+    let names = short_kernels(all.clone().map(|of| &of.kernel), names.width(NAME_WIDTH));
+    let all = all.zip(names).map(|(of, name)| (row(of), &of.figures, name));
     rows(&["layers", "share", "occup."], "kernel", &all.collect::<Vec<_>>(), steps, out)?;
     more(tables.kernel_names.left_out, "kernel", out)
 }

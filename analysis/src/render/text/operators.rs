@@ -6,10 +6,11 @@
 use std::io::{self, Write};
 
 use deepctx_profile::context::phase::Phase;
+use deepctx_profile::frame::FrameKind;
 use deepctx_profile::units::Nanos;
 
 use super::figures::none;
-use super::{more, share_of, without_middle};
+use super::{ShortNames, more, share_of};
 use crate::over_time::{CallSite, OperatorBasis, Operators, Repetition, Sequences};
 
 /// Widest name of an operator.
@@ -32,15 +33,19 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
             "  device              calls  per call      host  operator: most of its kernels' time"
         )?;
         let launching = of.rows.iter().filter(|row| row.launched.count > 0);
-        for row in launching.clone().take(rows) {
+        let shown = launching.clone().take(rows);
+        let operators = operator_names(shown.clone().map(|row| &row.name));
+        let kernels = shown.clone().filter_map(|row| row.launched.kernels.first());
+        let kernels = kernel_names(kernels.map(|kernel| &kernel.name), KERNEL_WIDTH);
+        for row in shown {
             let device = Nanos(row.launched.device_ns).to_string();
             let host = row.host_ns.map_or_else(none, |ns| Nanos(ns).to_string());
             let calls = row.calls.map_or_else(none, |calls| calls.to_string());
             let per_call = row.kernels_per_call.map_or_else(none, |count| format!("{count:.1}"));
             let percent = share_of(row.launched.device_ns, whole);
-            let operator = without_middle(&row.name, OPERATOR_WIDTH);
+            let operator = operators.get(&row.name);
             let kernel = row.launched.kernels.first().map_or_else(String::new, |kernel| {
-                format!("{} × {}", kernel.count, without_middle(&kernel.name, KERNEL_WIDTH))
+                format!("{} × {}", kernel.count, kernels.get(&kernel.name))
             });
             writeln!(
                 out,
@@ -93,10 +98,14 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
         }
         writeln!(out, "\nSequences of rank {} that one call launches, more than once", of.rank)?;
         writeln!(out, "  device      calls  length  operator: kernels in order")?;
-        for row in repeated.iter().take(rows) {
+        let shown = || repeated.iter().take(rows);
+        let operators = operator_names(shown().map(|row| &row.operator));
+        let parts = shown().flat_map(|row| row.kernels.iter().take(PARTS));
+        let names = kernel_names(parts.map(|part| &part.name), KERNEL_WIDTH / 2);
+        for row in shown() {
             let device = Nanos(row.device_ns).to_string();
-            let operator = without_middle(&row.operator, OPERATOR_WIDTH);
-            let kernels = sequence_in_words(&row.kernels, PARTS, KERNEL_WIDTH / 2);
+            let operator = operators.get(&row.operator);
+            let kernels = sequence_in_words(&row.kernels, PARTS, |name| names.get(name));
             writeln!(out, "  {device:>8} {:>8}  {:>6}  {operator}: {kernels}", row.count, row.length)?;
         }
         more(repeated.len(), rows, "sequence", out)?;
@@ -112,11 +121,23 @@ pub(in crate::render) fn by_no_operator(operations: u64) -> String {
     format!("by no operator: {} of the device", super::counted(operations, "operation"))
 }
 
-/// The first parts of a sequence, with names of at most the given number of columns.
-pub(in crate::render) fn sequence_in_words(parts: &[Repetition], most: usize, width: usize) -> String {
-    let part = |part: &Repetition| match part.times {
-        1 => without_middle(&part.name, width),
-        times => format!("{times} × {}", without_middle(&part.name, width)),
+fn operator_names<'n>(names: impl Iterator<Item = &'n String>) -> ShortNames<'n> {
+    ShortNames::of(names.map(|name| (FrameKind::Operator, name.as_str())), OPERATOR_WIDTH)
+}
+
+fn kernel_names<'n>(names: impl Iterator<Item = &'n String>, width: usize) -> ShortNames<'n> {
+    ShortNames::of(names.map(|name| (FrameKind::GpuKernel, name.as_str())), width)
+}
+
+/// The first parts of a sequence, by what `name` shows of their names.
+pub(in crate::render) fn sequence_in_words<'n>(
+    parts: &'n [Repetition],
+    most: usize,
+    name: impl Fn(&'n str) -> &'n str,
+) -> String {
+    let part = |part: &'n Repetition| match part.times {
+        1 => name(&part.name).to_owned(),
+        times => format!("{times} × {}", name(&part.name)),
     };
     let shown: Vec<String> = parts.iter().take(most).map(part).collect();
     let rest = if parts.len() > most { " → …" } else { "" };

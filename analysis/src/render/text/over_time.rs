@@ -6,11 +6,12 @@
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
+use deepctx_profile::frame::FrameKind;
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{
     counted, counters, have_several_names, more, not_measured_in_words, operators, parallelism, pipeline,
-    ranks, share_of, without_middle, work,
+    ranks, share_of, short_column, without_middle, work,
 };
 use crate::over_time::{
     Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
@@ -242,8 +243,10 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
             writeln!(out, "                     {said}")?;
         }
         let names = if paths.len() > 1 { 0 } else { 3 };
-        for row in path.work.iter().take(names) {
-            let (time, name) = (Nanos(row.time_ns).to_string(), without_middle(&row.name, NAME_WIDTH));
+        let shown = path.work.iter().take(names);
+        let short = cut_names(shown.clone().map(|row| &row.name));
+        for (row, name) in shown.zip(short) {
+            let time = Nanos(row.time_ns).to_string();
             writeln!(out, "           {time:>8}  {} × {name}", row.count)?;
         }
         if paths.len() == 1 {
@@ -355,6 +358,11 @@ fn launches(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
+/// Names of a column, among which are such that have no parts: they are only cut.
+fn cut_names<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+    short_column(names.into_iter().map(|name| (FrameKind::Operator, name.as_str())), NAME_WIDTH)
+}
+
 fn copies(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
     if tables.copies.is_empty() {
         return Ok(());
@@ -362,10 +370,10 @@ fn copies(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()>
     writeln!(out, "\nCopies and fills\n  rank     count      bytes      time       GB/s  what")?;
     let mut all: Vec<_> = tables.copies.iter().collect();
     all.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
-    for row in all.iter().take(rows) {
+    let shown = all.iter().take(rows);
+    for (row, name) in shown.clone().zip(cut_names(shown.map(|row| &row.name))) {
         let speed = row.gb_per_second.map_or_else(|| "–".to_owned(), |speed| format!("{speed:.3}"));
         let (bytes, time) = (Bytes(row.bytes).to_string(), Nanos(row.time_ns).to_string());
-        let name = without_middle(&row.name, NAME_WIDTH);
         writeln!(out, "  {:>4}  {:>8} {bytes:>10} {time:>9} {speed:>10}  {name}", row.rank, row.count)?;
     }
     more(all.len(), rows, "row", out)

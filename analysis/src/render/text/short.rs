@@ -6,11 +6,12 @@
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
-use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::complete_percent;
 
-use super::{counted, findings, head, share, without_middle, without_start};
+use super::{
+    Names, counted, findings, head, share, short_column, short_kernels, without_middle, without_start,
+};
 use crate::tables::functions::Function;
 use crate::tables::kernels::Kernel;
 use crate::tables::losses::Losses;
@@ -32,11 +33,11 @@ const TITLE: usize = 15;
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(report: &Report, names: Names, out: &mut dyn Write) -> io::Result<()> {
     head(report, out)?;
-    findings::top(&report.findings, out)?;
+    findings::top(&report.findings, names, out)?;
     phases(report, out)?;
-    functions(report, out)?;
+    functions(report, names, out)?;
     writeln!(out)?;
     for (title, text) in lines(report) {
         let line = format!("{title:TITLE$}{text}");
@@ -79,17 +80,18 @@ fn phases(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn functions(report: &Report, names: Names, out: &mut dyn Write) -> io::Result<()> {
     let rows = &report.functions.rows;
     if rows.is_empty() {
         return writeln!(out, "\nThere are no values of {}", report.overview.metric);
     }
     writeln!(out, "\nHottest functions")?;
     writeln!(out, "    self   total  function")?;
-    let short = short_labels(rows.iter().take(ROWS).map(|row| (row.kind, row.function.as_str())));
-    for (row, function) in rows.iter().zip(&short) {
+    let full = rows.iter().take(ROWS).map(|row| (row.kind, row.function.as_str()));
+    let short = short_column(full, names.width(56));
+    for (row, name) in rows.iter().zip(&short) {
         let Function { at, exclusive_percent, inclusive_percent, .. } = row;
-        let (name, at) = (without_middle(function, 56), without_start(at, 40));
+        let at = without_start(at, 40);
         let line = format!("  {}  {}  {name}  {at}", share(*exclusive_percent), share(*inclusive_percent));
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -100,10 +102,13 @@ fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let percent =
         |name: &str, percent: f64| format!("{} {}", without_middle(name, 40), share(percent).trim_start());
-    let kernel = |(of, name): (&Kernel, &String)| format!("{} ×{}", without_middle(name, 40), of.launches);
+    let kernel = |(of, name): (&Kernel, String)| format!("{name} ×{}", of.launches);
     let kernels = report.kernels.rows.iter().take(TOP);
-    let names = short_labels(kernels.clone().map(|of| (FrameKind::GpuKernel, of.kernel.as_str())));
-    let kernels = fitting(kernels.zip(&names).map(kernel));
+    let names = short_kernels(kernels.clone().map(|of| &of.kernel), 40);
+    let kernels = fitting(kernels.zip(names).map(kernel));
+    let sampled = report.instructions.rows.iter().take(TOP);
+    let names = short_kernels(sampled.clone().map(|of| &of.kernel), 40);
+    let sampled = fitting(sampled.zip(names).map(|(of, name)| percent(&name, of.samples_percent)));
     let peak = |of: &MemoryPool| format!("{} {}", of.pool.device, Bytes(of.pool.peak_bytes));
     let texts = [
         ("Steps", durations(&report.training_steps, "")),
@@ -116,7 +121,7 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
         ("Compiling", top(&report.compilations, |of| percent(&of.line, of.total_percent))),
         ("Devices", top(&report.devices, |of| format!("{}: {}", of.label(), of.tier))),
         ("Kernels", kernels),
-        ("Instructions", top(&report.instructions, |of| percent(&of.kernel, of.samples_percent))),
+        ("Instructions", sampled),
         ("Peak memory", top(&report.memory, peak)),
         ("Machine", machine(&report.system)),
     ];

@@ -20,14 +20,14 @@ fn report(profile: &Profile, rows: usize) -> Report {
 
 fn check(profile: &Profile, expect: Expect) {
     let mut out = Vec::new();
-    write_to_depth(&report(profile, 3), 3, &mut out).unwrap();
+    write_to_depth(&report(profile, 3), 3, Names::Short, &mut out).unwrap();
     expect.assert_eq(&String::from_utf8(out).unwrap());
 }
 
 /// The tables from the one with this title to the losses.
 fn check_tables(profile: &Profile, rows: usize, title: &str, expect: Expect) {
     let mut out = Vec::new();
-    write_all(&report(profile, rows), &mut out).unwrap();
+    write_all(&report(profile, rows), Names::Short, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let start = text.find(&format!("\n{title}")).unwrap();
     expect.assert_eq(&text[start + 1..text.find("\nLosses and gaps").unwrap()]);
@@ -96,7 +96,7 @@ fn one_lost_of_a_million_is_counted_and_worth_knowing() {
     *profile.ledger.stage_mut(Stage::Decode) = Account { received: 1_000_000, ..Account::default() };
     profile.ledger.dropped(Stage::Decode, reason, 1);
     let mut out = Vec::new();
-    write_all(&report(&profile, 3), &mut out).unwrap();
+    write_all(&report(&profile, 3), Names::Short, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let (_, rows) = text.split_once(Level::WorthKnowing.title()).unwrap();
     let row: Vec<&str> = rows.trim_start().lines().next().unwrap().split_whitespace().take(4).collect();
@@ -152,7 +152,7 @@ fn training_steps_have_percentiles_where_they_are_known() {
         profile.add_step(place, Nanos(took));
     }
     let mut out = Vec::new();
-    write_all(&report(&profile, 10), &mut out).unwrap();
+    write_all(&report(&profile, 10), Names::Short, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let words = |from: &str| {
         let line = text.lines().find(|line| line.trim_start().starts_with(from)).unwrap();
@@ -162,7 +162,7 @@ fn training_steps_have_percentiles_where_they_are_known() {
     // The middle of what is left of a bucket: from the shortest step to its end, from its begin to the longest step.
     assert_eq!(words("4 ")[5..9], ["10.2", "ms", "20.0", "ms"]);
     let mut out = Vec::new();
-    write(&report(&profile, 10), &mut out).unwrap();
+    write(&report(&profile, 10), Names::Short, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.contains("step: 4, mean 12.5 ms, p50 10.2 ms, p95 20.0 ms, longest 20.0 ms"), "{text}");
 }
@@ -174,7 +174,7 @@ fn figures_of_steps_stay_beside_long_names() {
     let (place, _) = profile.tree.cells(Metric::CpuTime).next().unwrap();
     (0..12_345).for_each(|_| profile.add_step(place, Nanos(81_400_000)));
     let mut out = Vec::new();
-    write(&report(&profile, 10), &mut out).unwrap();
+    write(&report(&profile, 10), Names::Short, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let line = text.lines().find(|line| line.starts_with("Steps ")).unwrap();
     let figures = ": 12345, mean 81.4 ms, p50 81.4 ms, p95 81.4 ms, longest 81.4 ms, at …";
@@ -207,7 +207,7 @@ fn a_ledger_that_does_not_add_up_is_shown() {
     let mut profile = profile("P a-1 / n f 1");
     profile.ledger.stage_mut(Stage::Decode).received = 2;
     let mut out = Vec::new();
-    write(&report(&profile, 10), &mut out).unwrap();
+    write(&report(&profile, 10), Names::Short, &mut out).unwrap();
     assert!(String::from_utf8(out).unwrap().contains("THE LEDGER DOES NOT ADD UP: stage decode: received 2"));
 }
 
@@ -243,7 +243,7 @@ fn instructions_stand_below_their_kernel() {
         "Instructions",
         expect![[r#"
             Instructions with most samples, and what their warps waited for
-              100.0%       100  [gpu] gemm(float*)
+              100.0%       100  [gpu] gemm
                  80.0%      +0x10  long_scoreboard 75.0%, wait 25.0%  /src/gemm.cu:7
                                    waits for +0x0 (/src/gemm.cu:6) (modelled)
                                    waits for [unknown: producer-before-block] (modelled)
@@ -336,7 +336,7 @@ fn the_short_report_fits_one_screen() {
     profile.timeline.add_span(node, Metric::CpuBusyTime, Nanos(0), Nanos(1_000_000_000), 500_000_000);
     profile.meta.kept = Some(KeptWindow { because: "signal".to_owned(), ..KeptWindow::default() });
     let mut out = Vec::new();
-    write(&report(&profile, 20), &mut out).unwrap();
+    write(&report(&profile, 20), Names::Short, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.lines().count() <= 45, "{} lines:\n{text}", text.lines().count());
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
@@ -370,11 +370,62 @@ fn quality_speaks_of_stacks_and_never_rounds_up() {
         );
         profile.ledger.gap(Stage::Resolve, Reason::new("no-mapping", "unknown"), cut);
         let mut out = Vec::new();
-        write(&report(&profile, 20), &mut out).unwrap();
+        write(&report(&profile, 20), Names::Short, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let said = text.lines().find_map(|line| line.strip_prefix("Quality: none of 100000 records lost, "));
         assert_eq!(said, Some(expect), "{text}");
     };
     check(0, "100.00% of stacks complete. All tables: report --all");
     check(3, "99.99% of stacks complete (most others: no-mapping). All tables: report --all");
+}
+
+#[test]
+fn threads_that_wait_for_no_call_are_apart_in_contexts() {
+    let profile = profile(
+        "P a-1 / n clone3 / u /l/libgomp.so.1+0x10 / u /l/libgomp.so.1+0x20 6000000
+         P a-1 / n clone3 / n gomp_thread_start / n gomp_barrier_wait_end 3000000
+         P a-1 / y t.py:f / n gomp_barrier_wait_end 1000000",
+    );
+    check_tables(
+        &profile,
+        3,
+        "Hottest contexts",
+        expect![[r#"
+            Hottest contexts, innermost call first
+               60.0%  6.00 ms  libgomp.so.1+0x20
+                                 libgomp.so.1+0x10
+                                 [spinning]
+                                 a-1
+               30.0%  3.00 ms  gomp_barrier_wait_end
+                                 [spinning]
+                                 a-1
+               10.0%  1.00 ms  gomp_barrier_wait_end
+                                 t.py:f
+                                 a-1
+        "#]],
+    );
+    let contexts = &report(&profile, 3).contexts.rows;
+    assert_eq!(contexts[1].frames, ["a-1", "clone3", "gomp_thread_start", "gomp_barrier_wait_end"]);
+}
+
+#[test]
+fn functions_that_differ_late_differ_in_both_forms() {
+    let types = "at::Long, ".repeat(10);
+    let name = |of: &str| format!("void at::native::loop<{types}at::Fill<{of}> >(int)");
+    let [float, double] = ["float", "double"].map(name);
+    let lines = |of: &str, times: usize| format!("P a-1 / n {of} 10000000\n").repeat(times);
+    let profile = profile(&(lines(&float, 60) + &lines(&double, 40)));
+    let shown = |names| {
+        let mut out = Vec::new();
+        write_all(&report(&profile, 10), names, &mut out).unwrap();
+        write(&report(&profile, 10), names, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let (short, full) = (shown(Names::Short), shown(Names::Full));
+    assert!(!short.contains(&float), "{short}");
+    assert!(short.contains("at::native::loop<… float> takes 60% of cpu-time by itself"), "{short}");
+    for of in ["float", "double"] {
+        assert!(short.matches(&format!("… {of}>")).count() >= 3, "{short}");
+        assert!(full.matches(&name(of)).count() >= 3, "{full}");
+    }
 }

@@ -6,9 +6,10 @@
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
+use deepctx_profile::frame::FrameKind;
 use deepctx_profile::units::Nanos;
 
-use super::{more, without_middle};
+use super::{more, short_column, short_kernels};
 use crate::over_time::{
     Annotations, ClassOverlap, DeviceGaps, ExposedWork, KernelClasses, OverTime, Pace, PacedKind,
 };
@@ -28,6 +29,11 @@ pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::
     pacing(&tables.pacing, tables.pacing_left_out, rows, out)
 }
 
+/// Names of ranges, calls and device work, among which are such with no parts: they are only cut.
+fn names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<String> {
+    short_column(names.into_iter().map(|name| (FrameKind::Operator, name)), NAME_WIDTH)
+}
+
 /// The running classes, in words.
 pub(in crate::render) fn together_in_words(part: &ClassOverlap) -> String {
     part.classes.join(" + ")
@@ -45,11 +51,12 @@ fn classes(all: &[KernelClasses], rows: usize, out: &mut dyn Write) -> io::Resul
         let kernels = of.classes.iter().flat_map(|class| &class.kernels);
         let mut kernels: Vec<_> = kernels.collect();
         kernels.sort_rows_by_key(|kernel| std::cmp::Reverse(kernel.lengths.sum_ns));
-        for kernel in kernels.iter().take(if all.len() > 1 { 0 } else { rows }) {
+        let listed = kernels.iter().take(if all.len() > 1 { 0 } else { rows });
+        let names = short_kernels(listed.clone().map(|kernel| &kernel.name), NAME_WIDTH);
+        for (kernel, name) in listed.zip(names) {
             let lengths = &kernel.lengths;
             let [sum, least, most] =
                 [lengths.sum_ns, lengths.min_ns, lengths.max_ns].map(|ns| Nanos(ns).to_string());
-            let name = without_middle(&kernel.name, NAME_WIDTH);
             writeln!(out, "    {sum:>8}  {:>7} × {name}, {least} to {most}", lengths.count)?;
         }
         if all.len() == 1 {
@@ -72,13 +79,16 @@ fn gaps(all: &[DeviceGaps], rows: usize, out: &mut dyn Write) -> io::Result<()> 
         out,
         "  rank device     begin    length  launched after  until; meanwhile on the launching thread"
     )?;
-    for (rank, device, gap) in longest.iter().take(rows) {
+    let shown = longest.iter().take(rows);
+    let behind = names(shown.clone().map(|(_, _, gap)| gap.behind.as_str()));
+    let hosts = names(shown.clone().map(|(_, _, gap)| gap.host.as_deref().unwrap_or_default()));
+    for ((rank, device, gap), (behind, host)) in shown.zip(behind.iter().zip(hosts)) {
         let [begin, length] = [gap.begin_ns, gap.length_ns].map(|ns| Nanos(ns).to_string());
         let until = gap.until_launch_ns.map_or_else(|| "–".to_owned(), |ns| Nanos(ns).to_string());
-        let behind = without_middle(&gap.behind, NAME_WIDTH);
-        let host = gap.host.as_deref().map_or_else(String::new, |host| {
-            format!("; {} {}", Nanos(gap.host_ns), without_middle(host, NAME_WIDTH))
-        });
+        let host = match gap.host {
+            Some(_) => format!("; {} {host}", Nanos(gap.host_ns)),
+            None => String::new(),
+        };
         writeln!(out, "  {rank:>4} {device:>6} {begin:>9} {length:>9} {until:>15}  {behind}{host}")?;
     }
     // The table has the longest ones, and the number of all.
@@ -92,10 +102,10 @@ fn exposed(all: &[ExposedWork], rows: usize, out: &mut dyn Write) -> io::Result<
     }
     writeln!(out, "\nCopies and communication: alone on the device, and waited for")?;
     writeln!(out, "  rank device     count      time   exposed  blocking      both  what")?;
-    for row in all.iter().take(rows) {
+    let shown = all.iter().take(rows);
+    for (row, name) in shown.clone().zip(names(shown.map(|row| row.name.as_str()))) {
         let times = [row.time_ns, row.exposed_ns, row.blocking_ns, row.exposed_and_blocking_ns];
         let [time, exposed, blocking, both] = times.map(|ns| Nanos(ns).to_string());
-        let name = without_middle(&row.name, NAME_WIDTH);
         let (rank, device, count) = (row.rank, row.device, row.count);
         // If clocks account for more than a twentieth of it.
         let is_much = |within_ns: &u64| row.blocking_ns > 0 && within_ns.saturating_mul(20) > row.blocking_ns;
@@ -116,11 +126,12 @@ fn annotations(all: &[Annotations], rows: usize, out: &mut dyn Write) -> io::Res
     }
     writeln!(out, "\nRanges of the program, with what was launched within them")?;
     writeln!(out, "  rank     count      host    device  operations  name")?;
-    for row in listed.iter().take(rows) {
+    let shown = listed.iter().take(rows);
+    for (row, name) in shown.clone().zip(names(shown.map(|row| row.name.as_str()))) {
         let lengths = row.host.or(row.projected);
         let (count, host) = lengths.map_or((0, 0), |lengths| (lengths.count, lengths.sum_ns));
         let [host, device] = [host, row.device_ns].map(|ns| Nanos(ns).to_string());
-        let (rank, name) = (row.rank, without_middle(&row.name, NAME_WIDTH));
+        let rank = row.rank;
         writeln!(out, "  {rank:>4} {count:>9} {host:>9} {device:>9} {:>11}  {name}", row.launched)?;
     }
     let left_out = all.iter().map(|of| of.left_out).sum::<usize>();
@@ -142,12 +153,12 @@ fn pacing(all: &[Pace], left_out: usize, rows: usize, out: &mut dyn Write) -> io
     }
     writeln!(out, "\nPacing: from one begin to the next")?;
     writeln!(out, "  rank     count      mean     least      most  deviation  pauses, mean  what")?;
-    for row in all.iter().take(rows) {
+    let paced: Vec<String> = all.iter().take(rows).map(paced_in_words).collect();
+    for (row, name) in all.iter().zip(names(paced.iter().map(String::as_str))) {
         let again = &row.begin_to_begin;
         let [mean, deviation, pauses] =
             [again.mean_ns, again.deviation_ns, row.between.mean_ns].map(|ns| Nanos(ns as u64).to_string());
         let [least, most] = [again.min_ns, again.max_ns].map(|ns| Nanos(ns).to_string());
-        let name = without_middle(&paced_in_words(row), NAME_WIDTH);
         let (rank, count) = (row.rank, row.lengths.count);
         writeln!(
             out,

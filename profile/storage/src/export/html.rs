@@ -7,20 +7,23 @@
 //! Texts come from other processes. The page embeds them as JSON without a single `<`, and the script only ever sets
 //! them as text.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::json_text::{field, list, value};
 use super::outline::Outline;
 use super::{Source, kind_name, page_events};
-use deepctx_profile::frame::{BACKWARD, FrameKind, clean, short_labels};
+use deepctx_profile::frame::{
+    BACKWARD, FrameKind, SPINNING, SpinPart, SpinState, clean, short_labels,
+};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::counted;
-use deepctx_profile::view::{fold, losses_by_level};
+use deepctx_profile::view::{View, fold, losses_by_level};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -39,6 +42,8 @@ const EVENT_SCRIPTS: [&str; 5] = [
 
 /// More contexts would make the page slow to open; the smallest ones are merged then.
 const NODES_MAX: usize = 100_000;
+/// Style of columns of kernels.
+const KERNEL: &str = "kernel";
 /// Name of the merged ones.
 const JOINED: &str = "[smaller ones]";
 
@@ -87,6 +92,11 @@ impl Column {
     /// Numbers, right-aligned.
     pub fn number(title: &str) -> Self {
         Column { title: title.to_owned(), style: "number" }
+    }
+
+    /// Names of kernels: short, with the full ones as titles.
+    pub fn kernel(title: &str) -> Self {
+        Column { title: title.to_owned(), style: KERNEL }
     }
 
     /// Names of code.
@@ -196,7 +206,7 @@ fn data(
     more: PageExtras<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let boxes = Boxes::of(outline);
+    let boxes = Boxes::of(outline, &waits(outline, source.selection.view));
     let profile = source.profile;
     out.write_all(b"{")?;
     field(out, "target", &target(source))?;
@@ -209,7 +219,7 @@ fn data(
         value(out, &json!([row.stage, reason, sentence, row.count, row.lost, level, row.advice()]))
     })?;
     out.write_all(b",\n\"tabs\":")?;
-    list(out, more.tabs, |out, tab| value(out, tab))?;
+    list(out, more.tabs, |out, tab| value(out, &ShownTab::of(tab)))?;
     out.write_all(b",\n")?;
     field(out, "hasEvents", &more.events.is_some())?;
     out.write_all(b",\n")?;
@@ -228,7 +238,10 @@ fn data(
         json!([full, kind_name(frame.kind()), place, short, folding(frame.kind(), full)])
     });
     let joined = json!([JOINED, kind_name(FrameKind::Unresolved), "", "", 0]);
-    list(out, frames.chain([joined]), |out, frame| value(out, &frame))?;
+    list(out, frames.chain([joined, spinning_frame()]), |out, frame| value(out, &frame))?;
+    out.write_all(b",\n")?;
+    let frame = outline.contexts.frames.len() + 1;
+    field(out, "spinning", &json!({ "frame": frame, "begin": boxes.begin, "end": boxes.end }))?;
     out.write_all(b",\n")?;
     field(out, "parents", &boxes.parents)?;
     out.write_all(b",\n")?;
@@ -244,6 +257,47 @@ fn data(
         value(out, &json!({ "name": metric.name(), "unit": unit, "total": total, "own": own }))
     })?;
     out.write_all(b"}")
+}
+
+/// A tab with what is shown of the names in it.
+#[derive(Serialize)]
+struct ShownTab<'t> {
+    #[serde(flatten)]
+    tab: &'t Tab,
+    /// By column of kernels: a short name for each row.
+    short: BTreeMap<usize, Vec<String>>,
+}
+
+impl<'t> ShownTab<'t> {
+    fn of(tab: &'t Tab) -> Self {
+        let short = |at: usize| {
+            let names = tab.rows.iter().map(|row| row.get(at).map_or("", String::as_str));
+            short_labels(names.map(|name| (FrameKind::GpuKernel, name)))
+        };
+        let columns = tab.columns.iter().enumerate().filter(|(_, column)| column.style == KERNEL);
+        ShownTab { tab, short: columns.map(|(at, _)| (at, short(at))).collect() }
+    }
+}
+
+/// The box of threads that wait for no call.
+fn spinning_frame() -> Value {
+    let (kind, what) = (FrameKind::Kernel, "waits for other threads without giving up its CPU");
+    json!([SPINNING, kind_name(kind), what, "", folding(kind, SPINNING)])
+}
+
+/// By node: whether its frame begins or ends a wait for no call, as [`SpinState`] tells. Only the full view shows every
+/// call that may wait.
+fn waits(outline: &Outline<'_>, view: View) -> Vec<Option<bool>> {
+    let contexts = &outline.contexts;
+    let mut waits = vec![None; contexts.tree.len()];
+    let mut states = vec![SpinState::default(); contexts.tree.len()];
+    for &(node, _) in outline.order.iter().skip(1).filter(|_| view == View::Full) {
+        let before = states[contexts.tree.node(node).parent.index()];
+        let after = before.then(SpinPart::of(&outline.frame(node), contexts.strings));
+        states[node.index()] = after;
+        waits[node.index()] = (before.is_apart() != after.is_apart()).then_some(after.is_apart());
+    }
+    waits
 }
 
 /// How folding treats a frame: 1 for a wrapper, 2 for siblings that differ by a number, 4 for a heading of the frames
@@ -289,16 +343,21 @@ struct Boxes {
     frames: Vec<u32>,
     /// By metric.
     own: Vec<Vec<u64>>,
+    /// Which begin a wait for no call.
+    begin: Vec<u32>,
+    /// Which end one.
+    end: Vec<u32>,
 }
 
 impl Boxes {
-    fn of(outline: &Outline<'_>) -> Self {
+    fn of(outline: &Outline<'_>, waits: &[Option<bool>]) -> Self {
         let tree = &outline.contexts.tree;
         let inclusive: Vec<Vec<u64>> = outline.metrics.iter().map(|&m| tree.inclusive(m)).collect();
         let least = least_share(outline, &inclusive);
         let joined = outline.contexts.frames.len() as u32;
-        let mut boxes =
-            Boxes { parents: Vec::new(), frames: Vec::new(), own: vec![Vec::new(); outline.metrics.len()] };
+        let own = vec![Vec::new(); outline.metrics.len()];
+        let (begin, end) = (Vec::new(), Vec::new());
+        let mut boxes = Boxes { parents: Vec::new(), frames: Vec::new(), own, begin, end };
         // By node: its box; by box: the box for children that are too small.
         let mut box_of: Vec<u32> = vec![0; tree.len()];
         let mut joined_of: Vec<Option<u32>> = Vec::new();
@@ -324,6 +383,11 @@ impl Boxes {
                 boxes.add(above, outline.frame_id(node).number(), &mut joined_of)
             };
             box_of[node.index()] = place;
+            match waits[node.index()].filter(|_| !is_joined[node.index()]) {
+                Some(true) => boxes.begin.push(place),
+                Some(false) => boxes.end.push(place),
+                None => {}
+            }
             for (own, &metric) in boxes.own.iter_mut().zip(&outline.metrics) {
                 let own = &mut own[place as usize];
                 *own = own.saturating_add(outline.own(node, metric));
@@ -364,7 +428,9 @@ fn least_share(outline: &Outline<'_>, inclusive: &[Vec<u64>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::intern::FrameId;
     use deepctx_profile::trace::EventClass;
+    use deepctx_profile::view::Selection;
 
     use super::*;
 
@@ -380,6 +446,20 @@ mod tests {
         assert_eq!(drawn, legend);
         // Steps have one besides their class.
         assert_eq!(drawn.len(), EventClass::ALL.len() + 1);
+    }
+
+    #[test]
+    fn threads_begin_and_end_to_wait_for_no_call() {
+        const WORKER: &str = "P a-1 / n clone3 / u libgomp.so.1+0x10";
+        let profile = deepctx_profile::testing::profile(&format!(
+            "{WORKER} / u libgomp.so.1+0x20 60\n{WORKER} / n work 30\nP a-1 / y t.py:f / n gomp_barrier_wait 5"
+        ));
+        let outline = Outline::of(&profile, &Selection::of(Metric::CpuTime));
+        let boxes = Boxes::of(&outline, &waits(&outline, View::Full));
+        let label = |at: &u32| outline.frame_label(FrameId::from_number(boxes.frames[*at as usize]));
+        let [begin, end] = [&boxes.begin, &boxes.end].map(|of| of.iter().map(label).collect::<Vec<_>>());
+        assert_eq!((begin, end), (vec!["libgomp.so.1+0x10"], vec!["work"]));
+        assert!(waits(&outline, View::Native).iter().all(Option::is_none));
     }
 
     #[test]
@@ -466,6 +546,26 @@ mod tests {
                 assert!(!script.contains(&format!(".toLocaleString(\"en\") + \" more {noun}")), "{noun}");
             }
         }
+    }
+
+    #[test]
+    fn tables_have_short_names_of_kernels_beside_full_ones() {
+        let full = |of: &str| format!("void at::native::fill<at::Fill<{of}>, 4>(int, long)");
+        let name = |of: &str| vec!["1".to_owned(), full(of)];
+        let tab = Tab {
+            id: "kernels".to_owned(),
+            title: "Kernels".to_owned(),
+            columns: vec![Column::number("Launches"), Column::kernel("Kernel")],
+            rows: vec![name("float"), name("double")],
+            left_out: 0,
+            form: Form::Table,
+        };
+        let written = serde_json::to_value(ShownTab::of(&tab)).unwrap();
+        assert_eq!(written["rows"][0][1], full("float"));
+        let short = written["short"]["1"].as_array().unwrap();
+        let is_short = |name: &Value| name.as_str().unwrap().starts_with("at::native::fill<");
+        assert!(short.iter().all(is_short), "{short:?}");
+        assert_ne!(short[0], short[1]);
     }
 
     #[test]

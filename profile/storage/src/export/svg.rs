@@ -24,7 +24,7 @@ const FOLDED_BYTES_MAX: usize = 1 << 30;
 /// to be visible are omitted.
 pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dyn Write) -> io::Result<()> {
     let merged = MergedTree::by_text(*selection);
-    let mut merged = if folds { merged.with_backward_apart() } else { merged };
+    let mut merged = if folds { merged.with_backward_apart().with_spinning_apart() } else { merged };
     merged.refresh(profile);
     check_sum(merged.exclusive.iter().copied())?;
     let flame = merged.flame(Resolution::default());
@@ -296,6 +296,24 @@ mod tests {
                 "{name} in\n{folded}"
             );
         }
+    }
+
+    #[test]
+    fn threads_that_spin_stand_apart_unless_stacks_stay_whole() {
+        const WORKER: &str = "P a-1 / n clone3 / u /l/libgomp.so.1+0x10";
+        let profile = profile(&format!(
+            "P a-1 / n clone / n gomp_thread_start / n gomp_barrier_wait_end 3000000
+             {WORKER} / u /l/libgomp.so.1+0x20 2000000
+             {WORKER} / n work 5000000"
+        ));
+        let draw = |folds| {
+            let mut out = Vec::new();
+            write(&profile, &Selection::of(Metric::CpuTime), folds, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (folded, whole) = (draw(true), draw(false));
+        assert!(folded.contains("<title>[spinning] (5,000 µs, 50.00%)"), "{folded}");
+        assert!(!whole.contains("[spinning]"), "{whole}");
     }
 
     const FULL: &str = "std::vector<int, std::allocator<int> >::push_back(int const&)";

@@ -65,7 +65,7 @@ const isBackward = (frame) => (data.frames[frame][4] & BACKWARD) !== 0;
 const isTarget = (frame) => ["process", "thread"].includes(data.frames[frame][1]);
 
 // Nodes in creation order, and a map from the nodes of the profile. For folding, the backward pass is a separate half
-// below its process or thread.
+// below its process or thread, and so are threads that wait for no call.
 function topDown() {
   const nodes = [node(data.nodeFrames[0], null)];
   const below = new Map();
@@ -87,11 +87,24 @@ function topDown() {
     path.splice(calls < 0 ? path.length : calls, 0, frame);
     return path.reduce(child, nodes[0]);
   };
+  const [begin, end] = [data.spinning.begin, data.spinning.end].map((of) => new Set(state.folds ? of : []));
+  // The node below which a frame stands that begins or ends such a wait, or any other.
+  const above = (at) => {
+    let outer = placed[data.parents[at]];
+    if (begin.has(at)) {
+      while (outer.parent && !isTarget(outer.frame)) outer = outer.parent;
+      return child(outer, data.spinning.frame);
+    }
+    if (!end.has(at)) return outer;
+    const path = [];
+    for (let up = data.parents[at]; up !== 0; up = data.parents[up]) path.unshift(data.nodeFrames[up]);
+    return path.reduce(child, nodes[0]);
+  };
   nodes[0].number = 0;
   const placed = [nodes[0]];
   for (let at = 0; at < data.parents.length; at++) {
     const frame = data.nodeFrames[at];
-    if (at > 0) placed.push((state.folds && isBackward(frame) ? backward : child)(placed[data.parents[at]], frame));
+    if (at > 0) placed.push((state.folds && isBackward(frame) ? backward : child)(above(at), frame));
     placed[at].own += metric().own[at];
     placed[at].all += metric().own[at];
   }
@@ -279,7 +292,7 @@ function flame(tab) {
   icicle(frame, zoom, frame.clientWidth || view.clientWidth || 1000, (of) => of.children, (box, of, wide) => {
     box.textContent = shortLabel(of) + (wide < WITH_SHARE ? "" : "  " + share(of.all, total()));
     box.style.background = "var(--" + kindOf(of) + ")";
-    if (isBackward(of.frame)) box.style.backgroundImage = "var(--hatch)";
+    if (isBackward(of.frame) || of.frame === data.spinning.frame) box.style.backgroundImage = "var(--hatch)";
     if (state.search !== null) box.classList.add(!of.name && matches(of) ? "found" : "dim");
     if (of === zoom) box.classList.add("zoomed");
     box.title = describe(of);
@@ -421,18 +434,27 @@ const PICTURES = { strip, curve };
 // More columns than this leave little room for names on paper.
 const WIDE = 8;
 
+// The short name of a kernel, with the full one as its title.
+function kernelCell(tab, at, number) {
+  const cell = make("td", tab.short[at][number], "name");
+  cell.title = tab.rows[number][at];
+  return cell;
+}
+
 // A table that was computed when the page was written.
 function furtherTable(tab) {
   const out = make("table", undefined, tab.columns.length > WIDE ? "wide" : "");
   const head = make("tr");
   for (const column of tab.columns) head.append(make("th", column.title, column.style === "number" ? "number" : ""));
   out.append(head);
-  const rows = state.search === null ? tab.rows : tab.rows.filter((row) => row.some((text) => state.search.test(text)));
-  for (const row of rows) {
+  const isShown = (row) => state.search === null || row.some((text) => state.search.test(text));
+  const rows = tab.rows.map((row, number) => [row, number]).filter(([row]) => isShown(row));
+  for (const [row, number] of rows) {
     const line = make("tr");
     row.forEach((text, at) => {
       const style = tab.columns[at].style;
-      line.append(style in PICTURES ? PICTURES[style](text) : make("td", text, style));
+      if (style === "kernel") line.append(kernelCell(tab, at, number));
+      else line.append(style in PICTURES ? PICTURES[style](text) : make("td", text, style));
     });
     out.append(line);
   }
