@@ -158,6 +158,10 @@ fn a_step_has_a_slowest_rank_with_a_reason() {
         assert!(step.length_ns - step.waiting_ns <= slowest.own_ns);
     }
     assert!(slowest.because.iter().all(|row| row.slowest_ns > row.median_ns));
+    let path = slowest.path.as_ref().unwrap();
+    let parts_ns = path.parts.iter().map(|part| part.time_ns).sum::<u64>();
+    assert_eq!((path.rank, parts_ns), (slowest.slowest_rank, path.window_ns));
+    assert_eq!(tables.slowest_paths_left_out, 0);
     // All ranks have one clock, and the ends of collectives say so within 7 µs.
     for rank in &tables.stragglers.ranks[1..] {
         assert_eq!((rank.clock, rank.clock_offset_ns), (ClockBasis::AsTraced, 0));

@@ -36,6 +36,8 @@ pub enum Action {
     PreviousEvent,
     /// Start or end a selection of time.
     SelectRange,
+    /// The next table over all events.
+    NextAnalysis,
     /// Next tab.
     NextTab,
     /// Previous tab.
@@ -431,6 +433,13 @@ pub const BINDINGS: &[Binding] = &[
         Action::SelectRange,
         "begin or end a selection, whose tables show (or drag)",
         "select",
+    ),
+    bind(
+        Scope::Events,
+        &[letter('a')],
+        Action::NextAnalysis,
+        "next analysis: devices, idle, critical path, steps, ranks",
+        "",
     ),
     bind(Scope::Events, &[letter('n')], Action::NextEvent, "next event of the lane", "next"),
     bind(Scope::Events, &[letter('N')], Action::PreviousEvent, "event before it", ""),

@@ -9,6 +9,7 @@ use deepctx_profile::context::selection::View;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::view::conclusions::Conclusions;
+use deepctx_profile::view::event_tables::EventTable;
 use deepctx_profile::view::fold::{Fold, FoldedTree, Orientation};
 use deepctx_profile::view::request::{Request, TabRequest};
 use deepctx_profile::view::snapshot::{
@@ -372,7 +373,17 @@ impl Model {
     /// The lanes of a trace, if the source has one.
     pub(crate) fn events_data(&self) -> Option<&EventLanes> {
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(TabData::Events(lanes) | TabData::EventRange(lanes, _)) => Some(&lanes.0),
+            Some(TabData::Events(lanes) | TabData::EventRange(lanes, _) | TabData::EventTables(lanes, _)) => {
+                Some(&lanes.0)
+            }
+            _ => None,
+        }
+    }
+
+    /// The tables over all events of a trace, once known.
+    pub(crate) fn event_tables(&self) -> Option<&[EventTable]> {
+        match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
+            Some(TabData::EventTables(_, tables)) => Some(tables),
             _ => None,
         }
     }
@@ -501,9 +512,10 @@ impl Model {
             Tab::Callers => TabRequest::Callers,
             Tab::Table => TabRequest::Table,
             Tab::Timeline if self.sums_by_time => TabRequest::Timeline,
-            Tab::Timeline => match &self.events.range {
-                Some(range) => TabRequest::EventRange(range.from, range.to),
-                None => TabRequest::Events,
+            Tab::Timeline => match (self.events.analysis, &self.events.range) {
+                (Some(_), _) => TabRequest::EventTables,
+                (None, Some(range)) => TabRequest::EventRange(range.from, range.to),
+                (None, None) => TabRequest::Events,
             },
             Tab::Source => self
                 .source

@@ -10,6 +10,9 @@ mod synthetic;
 use std::sync::Arc;
 
 use crossterm::event::{MouseButton, MouseEventKind};
+use deepctx_analysis::OverTime;
+use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::render::screen::event_tables;
 use deepctx_profile::trace::{EventLanes, Job, text};
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::TabRequest;
@@ -35,6 +38,14 @@ fn counted() -> Snapshot {
     }
     lines.push("counter 1 1000 value=7 queue".to_owned());
     of_lines(lines)
+}
+
+/// The same, with the tables over its events.
+fn analysed() -> Snapshot {
+    let snapshot = training();
+    let TabData::Events(lanes) = &snapshot.extra else { panic!("no lanes") };
+    let tables = event_tables(&OverTime::compute(lanes.0.job(), Steps::default()));
+    Snapshot { extra: TabData::EventTables(lanes.clone(), tables), ..snapshot }
 }
 
 fn of_lines(lines: Vec<String>) -> Snapshot {
@@ -197,6 +208,56 @@ fn a_selection_has_findings_of_its_own() {
     assert!(!show(from, to.saturating_add(Nanos(1))).contains("in this part"));
     program.press("Esc");
     assert_eq!(program.model.request().part, TabRequest::Events);
+}
+
+#[test]
+fn analyses_follow_each_other_below_the_lanes() {
+    let mut program = Program::trace(80, 24);
+    program.press("a");
+    assert_eq!(program.model.request().part, TabRequest::EventTables);
+    assert!(program.screen().contains("analyses: being computed"));
+    program.show(analysed());
+    let titles = ["Devices over time", "Idle streams", "Critical path", "Steps over time"];
+    for (number, title) in (1..).zip(titles) {
+        let screen = program.screen();
+        assert!(screen.contains(&format!(" {title} · {number} of ")), "{screen}");
+        assert!(screen.contains("gpu0 stream 7") && !screen.contains("more column"), "{screen}");
+        program.press("a");
+    }
+    program.press("Esc");
+    assert!(!program.screen().contains("Steps over time"));
+    assert_eq!(program.model.request().part, TabRequest::Events);
+}
+
+#[test]
+fn the_last_analysis_is_followed_by_none() {
+    let mut program = Program::trace(80, 24);
+    program.press("a");
+    let TabData::EventTables(lanes, tables) = analysed().extra else { panic!("no tables") };
+    let extra = TabData::EventTables(lanes.clone(), Arc::from(&tables[..1]));
+    program.show(Snapshot { extra, ..training() });
+    assert!(program.screen().contains(" Devices over time · 1 of 1"));
+    program.press("a");
+    assert_eq!(program.model.request().part, TabRequest::Events);
+    assert!(!program.screen().contains("Devices over time"));
+    program.press("a");
+    program.show(Snapshot { extra: TabData::EventTables(lanes, Arc::from([])), ..training() });
+    assert!(program.screen().contains("no analysis"));
+}
+
+#[test]
+fn a_selection_takes_the_place_of_an_analysis() {
+    let mut program = Program::trace(80, 24);
+    program.press("a");
+    program.show(analysed());
+    program.press("n Space nnnnnnn Space");
+    let screen = program.screen();
+    assert!(screen.contains("selected:") && !screen.contains("Devices over time"), "{screen}");
+    program.press("a");
+    let screen = program.screen();
+    assert!(screen.contains("Devices over time") && !screen.contains("selected:"), "{screen}");
+    program.press("Esc");
+    assert!(program.screen().contains("selected:"));
 }
 
 #[test]

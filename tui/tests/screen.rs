@@ -569,7 +569,7 @@ fn names_cannot_speak_to_the_terminal() {
         snapshot.header.notice = Some("\x1b[5mblink".to_owned());
         snapshot.losses[0].sentence = "\x1b[5mblink\r\n".to_owned();
         match &mut snapshot.extra {
-            TabData::None | TabData::Events(_) | TabData::EventRange(..) => {}
+            TabData::None | TabData::Events(_) | TabData::EventRange(..) | TabData::EventTables(..) => {}
             TabData::Overview(overview) => {
                 overview.functions.iter_mut().for_each(|row| row.label = evil.to_owned());
                 let finding = FindingRow { title: evil.to_owned(), ..FindingRow::default() };

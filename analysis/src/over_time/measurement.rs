@@ -41,6 +41,13 @@ impl<T> Measurement<T> {
         }
     }
 
+    pub(super) fn figures_mut(&mut self) -> Option<&mut T> {
+        match self {
+            Measurement::Yes(figures) => Some(figures),
+            Measurement::No { .. } => None,
+        }
+    }
+
     /// Why there are none.
     pub fn not_measured(&self) -> Option<&NotMeasured> {
         match self {

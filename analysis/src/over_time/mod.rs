@@ -139,6 +139,8 @@ pub struct OverTime {
     pub steps: Vec<StepSplit>,
     /// The slowest rank of each training step, and why. Empty with one rank.
     pub slowest: Vec<SlowestRank>,
+    /// Steps without the critical path of their slowest rank: those in which it is least behind.
+    pub slowest_paths_left_out: usize,
     /// Imbalance of each phase of the training steps over ranks. Empty with one rank.
     pub imbalance: Vec<PhaseImbalance>,
     /// Collectives by communicator. Empty with one rank.
@@ -257,6 +259,8 @@ impl OverTime {
         let waits = |rank| Intervals::any([matches.waits_of(rank), of_others.waits_of(rank)]);
         let split = |window: &Window<'_>| steps::compute(window, &waits(window.of.rank));
         let steps: Vec<StepSplit> = windows.iter().flat_map(split).collect();
+        let mut slowest = ranks::slowest(&steps);
+        let slowest_paths_left_out = ranks::add_paths(&mut slowest, &windows);
         let paces: Vec<(Vec<Pace>, usize)> = windows.iter().map(pacing::compute).collect();
         OverTime {
             schema_version: SCHEMA_VERSION,
@@ -276,7 +280,8 @@ impl OverTime {
             pacing_left_out: paces.iter().map(|(_, left_out)| left_out).sum(),
             pacing: paces.into_iter().flat_map(|(rows, _)| rows).collect(),
             counters: job.ranks().iter().flat_map(counters::compute).collect(),
-            slowest: ranks::slowest(&steps),
+            slowest,
+            slowest_paths_left_out,
             imbalance: ranks::imbalance(&steps),
             communicators: ranks::communicators(&matches.stragglers.collectives),
             parallelism: parallelism::compute(&windows),

@@ -7,18 +7,26 @@
 //! A rank's *own* time of a step is its length without the time in which it only waited in a collective for a rank that
 //! had not arrived. The rank with the most own time is the slowest, because of the phases in which it spends more than
 //! the median rank. Both depend on matched collectives: with none, own time is the length. Steps of two ranks are the
-//! same if their numbers are, and their names if a rank has several.
+//! same if their numbers are, and their names if a rank has several. What the slowest rank itself waited for is the
+//! critical path of its step, which takes too long to compute for every step.
 //!
 //! Kinds of parallelism are in [`super::Parallelism`], and waits of pipelines in [`super::Pipeline`].
 
 use deepctx_profile::order::SortRows as _;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use deepctx_profile::trace::TraceTime;
 use serde::Serialize;
 
 use super::collectives::Collective;
+use super::critical_path::{self, CriticalPath};
 use super::measurement::{LaneLoss, Measurement};
 use super::steps::{StepParts, StepSplit};
+use super::window::Window;
+
+/// Maximum number of steps with the critical path of their slowest rank: each takes as long as that of a whole trace.
+const PATHS_MAX: usize = 16;
 
 /// What a rank does in a part of a training step. Each moment of a step is in one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -108,7 +116,7 @@ pub struct SlowestRank {
 }
 
 /// Which rank is the slowest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowestRankTimes {
     /// The rank with the most own time.
     pub slowest_rank: u32,
@@ -120,6 +128,12 @@ pub struct SlowestRankTimes {
     pub least_own_ns: u64,
     /// Phases in which it spends more than the median rank, the largest difference first.
     pub because: Vec<Excess>,
+    /// What the end of its step waited for; `None` in steps of [`super::OverTime::slowest_paths_left_out`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<CriticalPath>,
+    /// Its step, from begin to end.
+    #[serde(skip)]
+    time: (TraceTime, TraceTime),
 }
 
 /// A phase in which a rank is slower than others.
@@ -215,16 +229,17 @@ pub(super) fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
 }
 
 fn slowest_of(number: u64, of: &[&StepSplit]) -> SlowestRank {
-    let measured: Vec<(u32, &StepParts)> =
-        of.iter().filter_map(|step| Some((step.rank, step.split.figures()?))).collect();
+    let measured: Vec<(&StepSplit, &StepParts)> =
+        of.iter().filter_map(|step| Some((*step, step.split.figures()?))).collect();
     let found = Measurement::unless(lost_of(of), || slowest_among(&measured));
     let name = of.first().map_or_else(String::new, |step| step.name.clone());
     SlowestRank { step: number, name, ranks: ranks_of(of).len(), found }
 }
 
-fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
-    let slowest = of.iter().max_by_key(|(rank, parts)| (own(parts), std::cmp::Reverse(*rank)));
-    let (slowest_rank, slowest) = slowest.map_or((0, StepParts::default()), |(rank, parts)| (*rank, **parts));
+fn slowest_among(of: &[(&StepSplit, &StepParts)]) -> SlowestRankTimes {
+    let slowest = of.iter().max_by_key(|(step, parts)| (own(parts), Reverse(step.rank)));
+    let (slowest_rank, time, slowest) =
+        slowest.map_or_else(Default::default, |(step, parts)| (step.rank, step.time, **parts));
     let excess = |phase: Phase| Excess {
         phase,
         slowest_ns: phase.of(&slowest),
@@ -233,14 +248,32 @@ fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
     let mut because: Vec<Excess> =
         PHASES.into_iter().filter(|phase| *phase != Phase::Waiting).map(excess).collect();
     because.retain(|row| row.slowest_ns > row.median_ns);
-    because.sort_rows_by_key(|row| std::cmp::Reverse(row.slowest_ns - row.median_ns));
+    because.sort_rows_by_key(|row| Reverse(row.slowest_ns - row.median_ns));
     SlowestRankTimes {
         slowest_rank,
         own_ns: own(&slowest),
         median_own_ns: median(of.iter().map(|(_, parts)| own(parts)).collect()).unwrap_or(0),
         least_own_ns: of.iter().map(|(_, parts)| own(parts)).min().unwrap_or(0),
         because,
+        path: None,
+        time,
     }
+}
+
+/// Adds the critical path of the slowest rank to the steps in which it is furthest behind; the number of other steps.
+pub(super) fn add_paths(slowest: &mut [SlowestRank], windows: &[Window<'_>]) -> usize {
+    let mut measured: Vec<&mut SlowestRankTimes> =
+        slowest.iter_mut().filter_map(|step| step.found.figures_mut()).collect();
+    // Of two ranks, the median is the slower one.
+    measured.sort_rows_by_key(|of| Reverse((of.own_ns - of.median_own_ns, of.own_ns - of.least_own_ns)));
+    let left_out = measured.len().saturating_sub(PATHS_MAX);
+    for of in measured.into_iter().take(PATHS_MAX) {
+        let (from, until) = of.time;
+        let window = windows.iter().find(|window| window.of.rank == of.slowest_rank);
+        let window = window.map(|window| Window::of_step(window.of, from, until));
+        of.path = window.as_ref().and_then(critical_path::compute);
+    }
+    left_out
 }
 
 /// Training steps that each rank with steps has, without lost events on any, and the number of others.
@@ -293,7 +326,7 @@ pub(super) fn communicators(collectives: &[Collective]) -> Vec<CommunicatorSum> 
     }
     let mut rows: Vec<CommunicatorSum> =
         by_name.into_iter().filter_map(|(name, of)| communicator(name, &of)).collect();
-    rows.sort_rows_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    rows.sort_rows_by_key(|row| Reverse(row.waited_ns));
     rows
 }
 
@@ -320,8 +353,64 @@ fn communicator(name: &str, of: &[&Collective]) -> Option<CommunicatorSum> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{job, of};
-    use super::super::{OverTime, Steps};
-    use super::SlowestRank;
+    use super::super::{Bound, OverTime, Steps};
+    use super::{CriticalPath, SlowestRank};
+
+    /// Two steps: the first with a wait for its kernel, the second with one kernel.
+    fn two_steps(first: u64, second: u64) -> String {
+        let all = first + second;
+        format!(
+            "step m 0..{first} s#1
+             step m {first}..{all} s#2
+             call m 10..12 cudaLaunchKernel #1
+             call m 13..40 cudaStreamSynchronize #2
+             call m {}..{} cudaLaunchKernel #3
+             kernel 0/7 20..32 gemm #1
+             kernel 0/7 {}..{all} gemm #3
+             sync stream 0/7 14..38 #2",
+            first + 1,
+            first + 2,
+            first + 5,
+        )
+    }
+
+    fn paths(of: &OverTime) -> Vec<(u64, Option<&CriticalPath>)> {
+        let measured = of.slowest.iter().map(|step| (step.step, step.found.figures()));
+        measured.map(|(step, found)| (step, found.and_then(|found| found.path.as_ref()))).collect()
+    }
+
+    /// The path of a rank if only this step is requested.
+    fn alone(traces: &[&str], step: u64, rank: u32) -> CriticalPath {
+        let of = OverTime::compute(&job(traces), Steps { from: Some(step), until: Some(step + 1) });
+        of.critical_paths.into_iter().find(|path| path.rank == rank).unwrap()
+    }
+
+    #[test]
+    fn the_slowest_rank_has_the_path_of_its_step() {
+        let (a, b) = (two_steps(50, 100), two_steps(80, 60));
+        let traces = [a.as_str(), b.as_str()];
+        let found = OverTime::compute(&job(&traces), Steps::default());
+        let (first, second) = (alone(&traces, 1, 1), alone(&traces, 2, 0));
+        assert_eq!(paths(&found), [(1, Some(&first)), (2, Some(&second))]);
+        assert_eq!(found.slowest_paths_left_out, 0);
+        // The thread: 10 µs before its launch, and 40 behind its wait.
+        let parts: Vec<_> = first.parts.iter().map(|part| (part.bound, part.time_ns / 1000)).collect();
+        let expect = [(Bound::Cpu, 50), (Bound::Compute, 12), (Bound::Launch, 10), (Bound::SyncReturn, 8)];
+        assert_eq!(parts, expect);
+    }
+
+    #[test]
+    fn steps_furthest_behind_have_a_path() {
+        // Step n of rank 1 is n µs longer than that of rank 0.
+        let rank = |more: u64| {
+            let end = |n: u64| 10 * n + more * n * (n + 1) / 2;
+            (1..=20).map(|n| format!("step m {}..{} s#{n}\n", end(n - 1), end(n))).collect::<String>()
+        };
+        let found = OverTime::compute(&job(&[&rank(0), &rank(1)]), Steps::default());
+        let without = paths(&found).into_iter().filter(|(_, path)| path.is_none()).map(|(step, _)| step);
+        assert_eq!(without.collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(found.slowest_paths_left_out, 4);
+    }
 
     #[test]
     fn one_rank_with_equal_step_numbers_is_no_comparison() {

@@ -29,6 +29,9 @@ pub struct StepSplit {
     pub name: String,
     /// Length of the step on the host.
     pub host_ns: u64,
+    /// From its begin to the begin of the next, or its end on the device.
+    #[serde(skip)]
+    pub(super) time: (TraceTime, TraceTime),
     /// Its parts.
     #[serde(flatten)]
     pub split: Measurement<StepParts>,
@@ -73,8 +76,9 @@ pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> 
     let split = |(step, end): (TrainingStep, TraceTime)| {
         let lost = lost_between(window.of, step.op.begin, end);
         let split = Measurement::unless(lost, || parts(&step, end, &kinds, waits));
-        let name = clean(window.step_name(&step));
-        StepSplit { rank: window.of.rank, step: step.number, name, host_ns: step.op.duration.0, split }
+        let (rank, name) = (window.of.rank, clean(window.step_name(&step)));
+        let (host_ns, time) = (step.op.duration.0, (step.op.begin, end));
+        StepSplit { rank, step: step.number, name, host_ns, time, split }
     };
     steps.into_iter().map(split).collect()
 }

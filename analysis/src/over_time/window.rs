@@ -42,6 +42,11 @@ impl<'t> Window<'t> {
         Window { of, from, until, whole: steps == Steps::default() }
     }
 
+    /// One training step, by its begin and its end.
+    pub(super) fn of_step(of: &'t RankTrace, from: TraceTime, until: TraceTime) -> Self {
+        Window { of, from, until, whole: false }
+    }
+
     pub(super) fn has(&self, time: TraceTime) -> bool {
         self.from <= time && time < self.until
     }

@@ -6,4 +6,6 @@
 pub mod html;
 pub mod json;
 pub mod markdown;
+#[cfg(feature = "export")]
+pub mod screen;
 pub mod text;

@@ -5,6 +5,7 @@
 
 mod callers;
 pub mod conclusions;
+pub mod event_tables;
 mod flame;
 pub mod fold;
 pub mod lanes;

@@ -55,6 +55,8 @@ pub enum TabRequest {
     Events,
     /// The same, with conclusions from the events between two moments, since the first event.
     EventRange(Nanos, Nanos),
+    /// The same as [`TabRequest::Events`], with the tables over all of them.
+    EventTables,
     /// The lines of the source file with this path, or of the first one whose path ends with it.
     Source(Arc<str>),
 }

@@ -16,6 +16,7 @@ pub use crate::metric::{Metric, Unit};
 use crate::trace::EventLanes;
 use crate::units::{Bytes, Nanos};
 use crate::view::conclusions::Conclusions;
+use crate::view::event_tables::EventTable;
 use crate::view::request::Request;
 
 /// A device that worked for less than one part in this many of the capture was not busy.
@@ -70,6 +71,8 @@ pub enum TabData {
     Events(SharedLanes),
     /// The same, with conclusions from a part of the time.
     EventRange(SharedLanes, RangeConclusions),
+    /// The same, with the tables over all events.
+    EventTables(SharedLanes, Arc<[EventTable]>),
     /// The lines of one source file.
     Source(SourceLines),
 }

@@ -75,7 +75,10 @@ impl Viewer {
             }
             TabRequest::Callers => TabData::Callers(tree.callers(resolution)),
             TabRequest::Table => TabData::Table(tree.full_table(profile, resolution, since)),
-            TabRequest::Timeline | TabRequest::Events | TabRequest::EventRange(..) => {
+            TabRequest::Timeline
+            | TabRequest::Events
+            | TabRequest::EventRange(..)
+            | TabRequest::EventTables => {
                 TabData::Timeline(lanes(profile, &request.selection, header.elapsed))
             }
             TabRequest::Source(file) => TabData::Source(source_lines(tree, profile, file, since)),

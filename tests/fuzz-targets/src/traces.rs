@@ -31,7 +31,8 @@ pub fn run(data: &[u8]) {
     for row in &tables.devices {
         assert_eq!(row.idle_ns + row.compute_ns + row.non_compute_ns, row.span_ns);
     }
-    for path in &tables.critical_paths {
+    let of_slowest = tables.slowest.iter().filter_map(|step| step.found.figures()?.path.as_ref());
+    for path in tables.critical_paths.iter().chain(of_slowest) {
         assert_eq!(path.parts.iter().map(|part| part.time_ns).sum::<u64>(), path.window_ns);
     }
 }

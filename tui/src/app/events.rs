@@ -1,4 +1,5 @@
-//! Events: how the chosen lane or counter, the chosen moment, the zoom and the selection of a trace move.
+//! Events: how the chosen lane or counter, the chosen moment, the zoom, the selection and the analysis of a trace
+//! change.
 //!
 //! Owns: navigation, clicks, wheel and drags in a trace. Because: a key press must move by a visible distance. Does
 //! not: draw. Tables of a selection are made once, when it ends: they take time in proportion to its events.
@@ -20,7 +21,7 @@ pub(crate) fn is_shown(model: &Model) -> bool {
 }
 
 fn areas(model: &Model) -> EventAreas {
-    EventAreas::of(model.areas().body, model.events.range.is_some())
+    EventAreas::of(model.areas().body, model.events.below())
 }
 
 pub(crate) fn navigate(model: &mut Model, action: Action) {
@@ -62,15 +63,24 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
         Action::ZoomOut => state.zoom(false, whole),
         Action::ZoomReset => state.show_all(),
         Action::SelectRange => select(model),
+        Action::NextAnalysis => next_analysis(model),
         _ => {}
     }
     keep_in_range(model);
     keep_visible(model);
 }
 
-/// Starts a selection at the selected time, or ends it there.
+/// Shows the next table over all events, and none after the last.
+fn next_analysis(model: &mut Model) {
+    let known = model.event_tables().map_or(0, <[_]>::len);
+    let next = model.events.analysis.map_or(0, |shown| shown + 1);
+    model.events.analysis = (next == 0 || next < known).then_some(next);
+}
+
+/// Starts a selection at the selected time, or ends it there. Its tables take the place of others.
 fn select(model: &mut Model) {
     let state = &mut model.events;
+    state.analysis = None;
     match state.mark.take() {
         None => (state.mark, state.range) = (Some(state.at), None),
         Some(mark) => finish(model, mark),
@@ -87,9 +97,12 @@ fn finish(model: &mut Model, mark: Nanos) {
     keep_visible(model);
 }
 
-/// Clears the selection, otherwise the zoom. Returns whether there was either.
+/// Clears the analysis, otherwise the selection, otherwise the zoom. Returns whether there was any.
 pub(crate) fn clear(model: &mut Model) -> bool {
     let state = &mut model.events;
+    if state.analysis.take().is_some() {
+        return true;
+    }
     if state.mark.is_some() || state.range.is_some() {
         (state.mark, state.range) = (None, None);
         return true;
@@ -135,6 +148,7 @@ pub(crate) fn drag(model: &mut Model, column: u16) -> Effects {
         return Effects::None;
     }
     (model.events.mark, model.events.range, model.events.at) = (Some(pressed), None, at);
+    model.events.analysis = None;
     Effects::Redraw
 }
 

@@ -93,7 +93,9 @@ fn take_snapshot(model: &mut Model, snapshot: Arc<Snapshot>) -> Effects {
             model.timeline.carry_over(model.parts.timeline.as_deref(), after);
             model.parts.timeline = Some(Arc::clone(&snapshot));
         }
-        TabData::Events(_) | TabData::EventRange(..) => model.parts.timeline = Some(Arc::clone(&snapshot)),
+        TabData::Events(_) | TabData::EventRange(..) | TabData::EventTables(..) => {
+            model.parts.timeline = Some(Arc::clone(&snapshot));
+        }
         TabData::Source(_) => {
             model.parts.source = Some(Arc::clone(&snapshot));
             source::start(model);

@@ -1,4 +1,4 @@
-//! Events layout: where the lanes of a trace are, and the tables of a selected part below them.
+//! Events layout: where the lanes of a trace are, and the tables below them.
 //!
 //! Owns: [`EventAreas`]. Because: a click must find the lane that was drawn. Does not: draw.
 
@@ -6,9 +6,21 @@ use ratatui::layout::Rect;
 
 use super::areas::rows_area;
 
-/// Lines of the tables, with their titles: a third of the screen, if that leaves room for lanes.
+/// Lines of the tables, with their titles, if that leaves room for lanes: of a selection two fifths of the screen, of
+/// an analysis three.
 const TABLES_MIN: u16 = 4;
 const TABLES_MAX: u16 = 16;
+const ANALYSIS_MAX: u16 = 24;
+
+/// What is below the lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BelowLanes {
+    Nothing,
+    /// The tables of the selected part.
+    Selection,
+    /// A table over all events.
+    Analysis,
+}
 
 /// The parts of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +29,20 @@ pub(crate) struct EventAreas {
     pub(crate) axis: Rect,
     /// A line for each lane.
     pub(crate) lanes: Rect,
-    /// Tables of the selected part; of height zero without one.
+    /// What is below them; of height zero without anything.
     pub(crate) tables: Rect,
 }
 
 impl EventAreas {
-    pub(crate) fn of(body: Rect, has_tables: bool) -> Self {
-        let wanted = (body.height / 5 * 2 + body.height % 5 * 2 / 5).min(TABLES_MAX);
-        let tables = if has_tables && wanted >= TABLES_MIN { wanted } else { 0 };
+    pub(crate) fn of(body: Rect, below: BelowLanes) -> Self {
+        // Without a product, which the highest terminal would overflow.
+        let fifths = |count: u16| body.height / 5 * count + body.height % 5 * count / 5;
+        let wanted = match below {
+            BelowLanes::Nothing => 0,
+            BelowLanes::Selection => fifths(2).min(TABLES_MAX),
+            BelowLanes::Analysis => fifths(3).min(ANALYSIS_MAX),
+        };
+        let tables = if wanted >= TABLES_MIN { wanted } else { 0 };
         let upper = Rect { height: body.height - tables, ..body };
         let lanes = rows_area(upper);
         Self {
@@ -41,15 +59,21 @@ mod tests {
 
     #[test]
     fn parts_fill_the_body() {
-        for (height, has_tables, expect) in [
-            (19, false, [1, 18, 0]),
-            (19, true, [1, 11, 7]),
-            (6, true, [1, 5, 0]),
-            (2, true, [0, 2, 0]),
-            (0, true, [0; 3]),
-            (u16::MAX - 3, true, [1, u16::MAX - 20, 16]),
+        use BelowLanes::{Analysis, Nothing, Selection};
+
+        for (height, below, expect) in [
+            (19, Nothing, [1, 18, 0]),
+            (19, Selection, [1, 11, 7]),
+            (19, Analysis, [1, 7, 11]),
+            (6, Selection, [1, 5, 0]),
+            (6, Analysis, [1, 5, 0]),
+            (2, Selection, [0, 2, 0]),
+            (0, Selection, [0; 3]),
+            (0, Analysis, [0; 3]),
+            (u16::MAX - 3, Selection, [1, u16::MAX - 20, 16]),
+            (u16::MAX - 3, Analysis, [1, u16::MAX - 28, 24]),
         ] {
-            let areas = EventAreas::of(Rect::new(0, 3, 80, height), has_tables);
+            let areas = EventAreas::of(Rect::new(0, 3, 80, height), below);
             assert_eq!([areas.axis, areas.lanes, areas.tables].map(|area| area.height), expect, "{height}");
         }
     }

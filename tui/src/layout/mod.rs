@@ -5,6 +5,7 @@
 
 pub(crate) mod areas;
 pub(crate) mod boxes;
+pub(crate) mod event_tables;
 pub(crate) mod events;
 pub(crate) mod hot_paths;
 pub(crate) mod table;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use deepctx_profile::trace::RangeTables;
 use deepctx_profile::units::Nanos;
 
+use crate::layout::events::BelowLanes;
 use crate::layout::timeline::TimeSpan;
 
 /// Minimum visible time: a column is a nanosecond on the widest screen.
@@ -33,6 +34,8 @@ pub(crate) struct EventsState {
     pub(crate) pressed: Option<Nanos>,
     /// The tables of the selected part.
     pub(crate) range: Option<Arc<RangeTables>>,
+    /// The number of the shown table over all events.
+    pub(crate) analysis: Option<usize>,
 }
 
 impl EventsState {
@@ -73,6 +76,15 @@ impl EventsState {
             self.from = self.at.saturating_add(margin).saturating_sub(span.length);
         }
         self.from = self.span(whole).from;
+    }
+
+    /// What is below the lanes.
+    pub(crate) fn below(&self) -> BelowLanes {
+        match (self.analysis, &self.range) {
+            (Some(_), _) => BelowLanes::Analysis,
+            (None, Some(_)) => BelowLanes::Selection,
+            (None, None) => BelowLanes::Nothing,
+        }
     }
 
     /// The selected part, or the one being selected.

@@ -1,4 +1,4 @@
-//! Events: the threads and streams of a trace over time, and the tables of a selected part.
+//! Events: the threads and streams of a trace over time, and the tables of a selected part or of an analysis.
 //!
 //! Owns: how thousands of events become one column, and which events have room for their name. Because: drawing must
 //! cost in proportion to the screen, however many events there are. Does not: move anything, or add up more than the
@@ -20,9 +20,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::counters;
 use super::pen::{Pen, put};
 use super::timeline::{BARS, edge, moment, times};
+use super::{counters, event_tables};
 use crate::layout::events::EventAreas;
 use crate::layout::timeline::{TimeSpan, name_columns, time_columns};
 use crate::model::Model;
@@ -39,7 +39,7 @@ const FINDINGS: u16 = 3;
 const SHARE: usize = 6;
 
 pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect, buffer: &mut Buffer) {
-    let areas = EventAreas::of(body, model.events.range.is_some());
+    let areas = EventAreas::of(body, model.events.below());
     if lanes.row_count() == 0 {
         return put(buffer, areas.lanes, 0, "the trace has no events of threads or devices", theme.quiet());
     }
@@ -73,10 +73,19 @@ pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect,
             buffer.set_style(Rect { x: time.x + cursor, width: 1, ..time }, theme.chosen());
         }
     }
-    if let Some(range) = model.events.range.as_ref().filter(|_| areas.tables.height > 0) {
-        let found =
-            model.range_conclusions().map_or_else(Vec::new, |found| findings(found, areas.tables.height));
-        tables(range, &found, theme, areas.tables, buffer);
+    below(model, theme, areas.tables, buffer);
+}
+
+/// What is below the lanes, if that has room.
+fn below(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    match (model.events.analysis, &model.events.range) {
+        _ if area.height == 0 => {}
+        (Some(number), _) => event_tables::draw(model.event_tables(), number, theme, area, buffer),
+        (None, Some(range)) => {
+            let found = model.range_conclusions().map_or_else(Vec::new, |found| findings(found, area.height));
+            tables(range, &found, theme, area, buffer);
+        }
+        (None, None) => {}
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod ascii;
 mod counters;
+mod event_tables;
 mod events;
 mod footer;
 mod graph;

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use deepctx_analysis::conclude;
 use deepctx_analysis::findings::Settings;
+use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::render::screen::event_tables;
+use deepctx_analysis::{OverTime, conclude};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::conclusions::Conclusions;
+use deepctx_profile::view::event_tables::EventTable;
 use deepctx_profile::view::snapshot::{Header, RangeConclusions, SharedLanes, Snapshot, Snapshots, TabData};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer, complete_share};
 use deepctx_storage::OpenedProfile;
@@ -95,6 +98,8 @@ struct StaticSnapshots {
     conclusions: Option<Arc<Conclusions>>,
     settings: Settings,
     trace: Trace,
+    /// The tables over all events, computed on first use: of a large trace, they take seconds.
+    event_tables: Option<Arc<[EventTable]>>,
 }
 
 /// Individual events of a file, for the timeline.
@@ -142,21 +147,25 @@ impl StaticSnapshots {
         snapshot
     }
 
-    /// Adds individual events, and conclusions from a part of them, if requested and the file has some.
+    /// Adds individual events, and conclusions from a part of them or the tables over all of them, if requested and the
+    /// file has some.
     fn events(&mut self, request: &Request, snapshot: &mut Snapshot) {
-        let range = match request.part {
-            TabRequest::Events => None,
-            TabRequest::EventRange(from, to) => Some((from, to)),
-            _ => return,
+        let TabRequest::Events | TabRequest::EventRange(..) | TabRequest::EventTables = request.part else {
+            return;
         };
         let Some(lanes) = self.trace.lanes().cloned() else { return };
-        snapshot.extra = match range {
-            None => TabData::Events(lanes),
-            Some((from, to)) => {
+        snapshot.extra = match request.part {
+            TabRequest::EventTables => {
+                let compute = || event_tables(&OverTime::compute(lanes.0.job(), Steps::default()));
+                let tables = Arc::clone(self.event_tables.get_or_insert_with(compute));
+                TabData::EventTables(lanes, tables)
+            }
+            TabRequest::EventRange(from, to) => {
                 let profile = profile_of_range(&lanes.0, from, to);
                 let conclusions = Arc::new(conclude(&profile, to.saturating_sub(from), &self.settings));
                 TabData::EventRange(lanes, RangeConclusions { from, to, conclusions })
             }
+            _ => TabData::Events(lanes),
         };
     }
 
@@ -227,10 +236,29 @@ impl Snapshots for StoredSnapshots {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_profile::trace::{self, EventLanes, Job};
     use deepctx_profile::units::Nanos;
     use deepctx_profile::view::snapshot::MetricTotal;
 
     use super::*;
+
+    #[test]
+    fn tables_over_events_are_computed_once() {
+        let job = Job::new(vec![("trace.json".to_owned(), trace::Trace::new())]).unwrap();
+        let lanes = SharedLanes(Arc::new(EventLanes::new(Arc::new(job), |_| 0)));
+        let mut snapshots = StaticSnapshots { trace: Trace::Lanes(lanes), ..StaticSnapshots::default() };
+        let mut tables = |part: TabRequest| {
+            let mut snapshot = Snapshot::default();
+            snapshots.events(&Request { part, ..Request::of(Metric::GpuTime) }, &mut snapshot);
+            match snapshot.extra {
+                TabData::EventTables(_, tables) => Some(tables),
+                _ => None,
+            }
+        };
+        let first = tables(TabRequest::EventTables).unwrap();
+        assert_eq!(tables(TabRequest::Events), None);
+        assert!(Arc::ptr_eq(&first, &tables(TabRequest::EventTables).unwrap()));
+    }
 
     #[test]
     fn a_busy_device_is_shown_unless_a_metric_was_chosen() {

@@ -6,7 +6,7 @@
 mod cells;
 mod findings;
 mod model;
-mod over_time;
+pub(super) mod over_time;
 mod work;
 
 use std::io::{self, Write};

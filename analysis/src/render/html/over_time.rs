@@ -13,11 +13,11 @@ use crate::over_time::{Measurement, OverTime};
 use crate::render::text::{
     bound_in_words, by_no_operator, clock_in_words, communicators_in_words, guessed_links_in_words,
     have_several_names, inferred_in_words, kinds_in_words, not_measured_in_words, operations_in_words,
-    sequence_in_words, within_clocks_in_words,
+    sequence_in_words, slowest_path_in_words, within_clocks_in_words,
 };
 
 /// Every table with rows.
-pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
+pub(in crate::render) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
     let tabs = [
         devices(tables),
         critical_paths(tables),
@@ -337,7 +337,12 @@ fn slowest(tables: &OverTime) -> Tab {
         numbers(["Step", "Slowest rank", "Its own time", "Median", "Ranks"]),
         vec![Column::text("Because of")],
         has_names.then(|| Column::code("Name")).into_iter().collect(),
+        vec![Column::text("Its critical path")],
     ];
+    let without_path = match tables.slowest_paths_left_out {
+        0 => "",
+        _ => "not computed: the slowest rank of other steps is further behind",
+    };
     let rows = tables.slowest.iter().map(|row| -> Vec<String> {
         let name = has_names.then(|| row.name.clone());
         let found = match &row.found {
@@ -346,7 +351,7 @@ fn slowest(tables: &OverTime) -> Tab {
                 let none = [const { String::new() }; 3];
                 let step = [row.step.to_string()].into_iter().chain(none);
                 let cells = step.chain([row.ranks.to_string(), not_measured_in_words(not_measured)]);
-                return cells.chain(name).collect();
+                return cells.chain(name).chain([String::new()]).collect();
             }
         };
         let because = found
@@ -361,7 +366,8 @@ fn slowest(tables: &OverTime) -> Tab {
             row.ranks.to_string(),
             because.collect::<Vec<_>>().join(", "),
         ];
-        cells.into_iter().chain(name).collect()
+        let path = found.path.as_ref().map_or_else(|| without_path.to_owned(), slowest_path_in_words);
+        cells.into_iter().chain(name).chain([path]).collect()
     });
     first("slowest", "Slowest rank", &columns.concat(), rows)
 }

@@ -51,10 +51,10 @@ pub(super) use not_measured::not_measured_in_words;
 pub use operator_comparison::write as write_operator_comparison;
 pub(super) use operators::{by_no_operator, sequence_in_words};
 pub use over_time::write as write_over_time;
-pub(super) use over_time::{bound_in_words, guessed_links_in_words, within_clocks_in_words};
+pub(super) use over_time::{bound_in_words, guessed_links_in_words, path_in_words, within_clocks_in_words};
 pub(super) use parallelism::{kinds_in_words, operations_in_words};
 pub(super) use pipeline::{communicators_in_words, inferred_in_words};
-pub(super) use ranks::clock_in_words;
+pub(super) use ranks::{clock_in_words, slowest_path_in_words};
 pub use short::write;
 pub(super) use work::{paced_in_words, together_in_words};
 

@@ -219,21 +219,12 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
     }
     writeln!(out, "\nCritical path: what the end of the window waited for, back to its begin")?;
     for path in paths.iter().take(rows) {
-        let shown = path.parts.iter().filter(|part| part.percent >= SHARE_MIN).take(PARTS);
-        let mut parts: Vec<String> = shown
-            .clone()
-            .map(|part| format!("{} {:.1}%", bound_in_words(part.bound), part.percent))
-            .collect();
-        let rest = 100.0 - shown.map(|part| part.percent).sum::<f64>();
-        if rest >= 0.05 {
-            parts.push(format!("rest {rest:.1}%"));
-        }
         writeln!(
             out,
             "  rank {:<3} {:>8}  {}",
             path.rank,
             Nanos(path.window_ns).to_string(),
-            parts.join(", ")
+            path_in_words(path, PARTS)
         )?;
         // With many ranks, JSON has it for each.
         if let Some(said) = guessed_links_in_words(path).filter(|_| paths.len() == 1) {
@@ -254,6 +245,18 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
         }
     }
     more(paths.len(), rows, "rank", out)
+}
+
+/// The largest parts of a path, at most so many, and the rest.
+pub(in crate::render) fn path_in_words(path: &CriticalPath, most: usize) -> String {
+    let shown = path.parts.iter().filter(|part| part.percent >= SHARE_MIN).take(most);
+    let mut parts: Vec<String> =
+        shown.clone().map(|part| format!("{} {:.1}%", bound_in_words(part.bound), part.percent)).collect();
+    let rest = 100.0 - shown.map(|part| part.percent).sum::<f64>();
+    if rest >= 0.05 {
+        parts.push(format!("rest {rest:.1}%"));
+    }
+    parts.join(", ")
 }
 
 /// Number of guessed links of a path; `None` if there are none.

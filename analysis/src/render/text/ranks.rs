@@ -8,8 +8,13 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
-use super::{counted, have_several_names, more, not_measured_in_words, without_middle};
-use crate::over_time::{ClockBasis, Lateness, Measurement, OverTime, Phase, SlowestRank, Stragglers};
+use super::{
+    counted, guessed_links_in_words, have_several_names, more, not_measured_in_words, path_in_words,
+    without_middle,
+};
+use crate::over_time::{
+    ClockBasis, CriticalPath, Lateness, Measurement, OverTime, Phase, SlowestRank, Stragglers,
+};
 
 /// Widest name of a kernel or a communicator.
 const NAME_WIDTH: usize = 60;
@@ -17,6 +22,8 @@ const NAME_WIDTH: usize = 60;
 const COLLECTIVES: usize = 3;
 /// Maximum number of reasons for a slow rank.
 const REASONS: usize = 3;
+/// Maximum number of named parts of its critical path.
+const PATH_PARTS: usize = 3;
 
 /// Writes the comparison of ranks; nothing for one rank.
 ///
@@ -24,6 +31,7 @@ const REASONS: usize = 3;
 /// Those of `out`.
 pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
     slowest(&tables.slowest, rows, out)?;
+    without_path(tables.slowest_paths_left_out, out)?;
     imbalance(tables, out)?;
     stragglers(&tables.stragglers, rows, out)?;
     communicators(tables, rows, out)
@@ -61,8 +69,28 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
             found.slowest_rank,
             counted(row.ranks as u64, "rank")
         )?;
+        if let Some(path) = &found.path {
+            writeln!(out, "      critical path: {}", slowest_path_in_words(path))?;
+        }
     }
     more(steps.len(), rows, "step", out)
+}
+
+/// The largest parts of the slowest rank's path, and how much of it is guessed.
+pub(in crate::render) fn slowest_path_in_words(path: &CriticalPath) -> String {
+    let guessed = guessed_links_in_words(path).map_or_else(String::new, |said| format!("; {said}"));
+    format!("{} in {}{guessed}", path_in_words(path, PATH_PARTS), Nanos(path.window_ns))
+}
+
+fn without_path(left_out: usize, out: &mut dyn Write) -> io::Result<()> {
+    match left_out {
+        0 => Ok(()),
+        left_out => writeln!(
+            out,
+            "  no critical path of {}: those least behind; `--steps` has it for each",
+            counted(left_out as u64, "step")
+        ),
+    }
 }
 
 fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
@@ -175,6 +203,22 @@ mod tests {
 
     use super::*;
     use crate::over_time::Steps;
+
+    #[test]
+    fn a_slow_rank_has_a_path_and_its_lack_is_said() {
+        let steps = |length: u64| {
+            let step = |n: u64| format!("step m {}..{} s#{n}\n", n * length, (n + 1) * length);
+            text::parse(&(0..17).map(step).collect::<String>()).unwrap()
+        };
+        let ranks = [("0.json".to_owned(), steps(10)), ("1.json".to_owned(), steps(20))];
+        let job = Job::new(ranks.into()).unwrap();
+        let mut out = Vec::new();
+        write(&OverTime::compute(&job, Steps::default()), 2, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        let path = format!("      critical path: CPU 100.0% in {}\n", Nanos(20_000));
+        assert!(shown.contains(&path), "no {path} in {shown}");
+        assert!(shown.contains("\n  no critical path of 1 step: those least behind;"), "{shown}");
+    }
 
     #[test]
     fn steps_are_named_where_there_are_several_names() {

@@ -76,6 +76,9 @@ pub enum Form {
     Sheets,
 }
 
+/// Style of numbers.
+const NUMBER: &str = "number";
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
@@ -84,6 +87,16 @@ pub struct Column {
 }
 
 impl Column {
+    /// Its title.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Whether it has numbers.
+    pub fn is_number(&self) -> bool {
+        self.style == NUMBER
+    }
+
     /// Plain text.
     pub fn text(title: &str) -> Self {
         Column { title: title.to_owned(), style: "" }
@@ -91,7 +104,7 @@ impl Column {
 
     /// Numbers, right-aligned.
     pub fn number(title: &str) -> Self {
-        Column { title: title.to_owned(), style: "number" }
+        Column { title: title.to_owned(), style: NUMBER }
     }
 
     /// Names of kernels: short, with the full ones as titles.
