@@ -1,6 +1,6 @@
 //! How fast traces are written, read and looked into: `trace_rate write FOLDER EVENTS`, `read FOLDER`, `tables FOLDER`,
-//! `import FILE`, `perfetto FILE OUT`. One line `events seconds bytes peak` each: bytes on disk, and the peak of
-//! resident memory in bytes.
+//! `critical-path FOLDER`, `import FILE`, `perfetto FILE OUT`. One line `events seconds bytes peak` each: bytes on
+//! disk, and the peak of resident memory in bytes.
 //!
 //! Owns: a made-up trace of four threads that launch kernels, wait for their streams and have ranges and steps.
 //! Because: the figures must not hang on a device, and the peak of one process is that of one way. Does not: say how
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use deepctx_analysis::OverTime;
-use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::over_time::{CriticalPath, Steps};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
@@ -171,6 +171,11 @@ fn peak() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
+/// Nothing is measured by computing nothing.
+fn has_one(paths: &[CriticalPath]) -> Result<(), String> {
+    if paths.is_empty() { Err("the trace has no critical path".to_owned()) } else { Ok(()) }
+}
+
 fn run(words: &[&str]) -> Result<(), String> {
     let begin = Instant::now();
     let (events, seconds, path) = match *words {
@@ -178,18 +183,24 @@ fn run(words: &[&str]) -> Result<(), String> {
             let events = events.parse().map_err(|_| format!("`{events}` is no number"))?;
             (write(Path::new(folder), events)?, begin.elapsed(), folder)
         }
-        [way @ ("read" | "tables" | "import"), path] => {
+        [way @ ("read" | "tables" | "critical-path" | "import"), path] => {
             let job =
                 deepctx_storage::open_traces(&[PathBuf::from(path)]).map_err(|error| error.to_string())?;
             let events = job.ranks().iter().map(|rank| rank.trace.len()).sum();
             let mut seconds = begin.elapsed();
-            if way == "tables" {
-                let begin = Instant::now();
-                let tables = OverTime::compute(&job, Steps::default());
-                seconds = begin.elapsed();
-                if tables.critical_paths.is_empty() {
-                    return Err("the trace has no critical path".to_owned());
+            let begin = Instant::now();
+            match way {
+                "tables" => {
+                    let tables = OverTime::compute(&job, Steps::default());
+                    seconds = begin.elapsed();
+                    has_one(&tables.critical_paths)?;
                 }
+                "critical-path" => {
+                    let paths = CriticalPath::compute(&job, Steps::default());
+                    seconds = begin.elapsed();
+                    has_one(&paths)?;
+                }
+                _ => {}
             }
             (events, seconds, path)
         }
@@ -211,8 +222,8 @@ fn run(words: &[&str]) -> Result<(), String> {
             (job.ranks().iter().map(|rank| rank.trace.len()).sum(), begin.elapsed(), out)
         }
         _ => {
-            let ways = "write FOLDER EVENTS | read FOLDER | tables FOLDER | import FILE | perfetto FILE OUT";
-            return Err(format!("trace_rate {ways}"));
+            let ways = "write FOLDER EVENTS | read FOLDER | tables FOLDER | critical-path FOLDER";
+            return Err(format!("trace_rate {ways} | import FILE | perfetto FILE OUT"));
         }
     };
     println!("{events} {} {} {}", seconds.as_secs_f64(), bytes(Path::new(path)), peak());

@@ -7,12 +7,15 @@
 
 mod cli_support;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod device_account;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
 use std::collections::BTreeMap;
 
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::{Kernel, OperatorBasis, Steps};
+use device_account::is_the_account;
 use simulated::{Capture, Setting};
 
 const ROUNDS: u64 = 100;
@@ -128,6 +131,7 @@ fn stacks_say_what_operators_launched() {
 fn begins_of_operators_count_their_calls() {
     let words = &["--trace", "10m", "--trace-level", "context", "--probe", "operators"];
     let Some((capture, tables)) = traced(words) else { return };
+    is_the_account(&capture);
     operators_are_the_account_of_the_device(&capture, &tables);
     let of = &tables.operators[0];
     assert_eq!(of.basis, OperatorBasis::StacksAndBegins);

@@ -7,28 +7,31 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod device_account;
 mod documented;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use cli_support::can_capture;
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::{StepParts, Steps};
+use deepctx_profile::intern::Id;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::{
-    Basis, Call, CounterStep, DeviceKind, GraphOrder, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace,
-    Status, Waiter,
+    Basis, CounterStep, DeviceKind, DeviceOp, GraphOrder, HostKind, HostOp, Launch, RANGE_END_MISSING,
+    RankTrace, Status, SyncKind, Thread, Waiter,
 };
 use deepctx_profile::units::Nanos;
+use device_account::{
+    clock_error_ns, done, is_stream_sync, is_the_account, only_rank, waits_are_for_the_last_work,
+};
 use documented::Reader;
-use simulated::{Capture, Setting};
-
-/// A device's work by stream, in order: kind, nanoseconds, bytes.
-type ByStream = BTreeMap<u64, Vec<(&'static str, u64, u64)>>;
+use simulated::{Capture, Line, Setting};
 
 /// A program of two threads with graphs, copies and waits, with all events recorded.
 fn traced(libraries: &'static str) -> Option<Capture> {
@@ -40,47 +43,6 @@ fn traced_with(libraries: &'static str, words: &'static [&'static str]) -> Optio
     let setting = Setting { libraries, collector: true, words, ..Setting::default() };
     let words = "--threads 2 --rate 2000 --launches 500 --graphs --copies --attended";
     simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
-}
-
-fn only_rank(capture: &Capture) -> &RankTrace {
-    let [rank] = capture.job.as_ref().unwrap().ranks() else { panic!("one process was traced") };
-    rank
-}
-
-/// The device's log.
-fn done(capture: &Capture) -> ByStream {
-    let mut all: BTreeMap<u64, Vec<_>> = BTreeMap::new();
-    for line in &capture.account {
-        let (what, bytes) = match line.what.as_str() {
-            "kernel" => ("kernel", 0),
-            "copy" => ("copy", line.bytes),
-            "fill" => ("fill", line.bytes),
-            _ => continue,
-        };
-        all.entry(line.stream).or_default().push((line.start, (what, line.end - line.start, bytes)));
-    }
-    let in_order = |mut work: Vec<(u64, _)>| {
-        work.sort_unstable();
-        work.into_iter().map(|(_, work)| work).collect()
-    };
-    all.into_iter().map(|(stream, work)| (stream, in_order(work))).collect()
-}
-
-/// The same from the recording.
-fn recorded(rank: &RankTrace) -> ByStream {
-    let mut all = ByStream::new();
-    for (stream, ops) in rank.trace.streams().iter().zip(rank.links.streams()) {
-        let of = ops.iter().map(|id| {
-            let op = rank.trace.device.get(*id).unwrap();
-            match op.kind {
-                DeviceKind::Kernel => ("kernel", op.duration.0, 0),
-                DeviceKind::Copy => ("copy", op.duration.0, op.bytes.0),
-                DeviceKind::Fill => ("fill", op.duration.0, op.bytes.0),
-            }
-        });
-        all.entry(stream.stream.unwrap()).or_default().extend(of);
-    }
-    all
 }
 
 /// All work has one launch, which started earlier, and every call has an end.
@@ -97,29 +59,14 @@ fn every_launch_is_exact(rank: &RankTrace) {
     }
 }
 
-/// Each wait for a stream is for the last work that its thread submitted.
-fn waits_are_for_the_last_work(rank: &RankTrace) {
-    let mut waits = 0;
-    for wait in rank.links.waits() {
-        let Waiter::Host(call) = wait.waiter else { continue };
-        let (call, on) = (rank.trace.host.get(call).unwrap(), rank.trace.device.get(wait.on).unwrap());
-        if Call::of(rank.trace.name(call.name)) == Call::StreamSync {
-            assert_eq!(wait.basis, Basis::Exact);
-            assert!(on.begin <= call.end(), "{call:?} waits for {on:?}");
-            waits += 1;
-        }
-    }
-    assert!(waits > 0, "the program waits for its streams");
-}
-
 #[test]
 fn a_trace_is_the_account_of_the_device() {
     for libraries in ["cuda12", "cuda13"] {
         let Some(capture) = traced(libraries) else { return };
         let rank = only_rank(&capture);
-        assert_eq!(recorded(rank), done(&capture), "{libraries}");
+        let account = is_the_account(&capture);
         every_launch_is_exact(rank);
-        waits_are_for_the_last_work(rank);
+        waits_are_for_the_last_work(&capture, &account);
         let launches = rank.trace.host.iter().filter(|(_, op)| rank.trace.name(op.name) == "cuLaunchKernel");
         let failed =
             rank.trace.host.iter().find(|(_, op)| op.kind.is_call() && op.status != Status::Returned(0));
@@ -179,7 +126,7 @@ fn a_trace_of_launches_has_their_work_alone() {
     let words = &["--trace", "10m", "--trace-level", "launches", "--system-metrics", "100ms"];
     let Some(capture) = traced_with("cuda13", words) else { return };
     let rank = only_rank(&capture);
-    assert_eq!(recorded(rank), done(&capture));
+    is_the_account(&capture);
     the_machine_is_counted(&capture.profile, rank);
     let exact = rank.trace.device.iter().all(|(id, _)| matches!(rank.links.launch(id), Launch::Exact(_)));
     assert!(exact && rank.trace.ledger.rows().is_empty(), "{:?}", rank.trace.ledger.rows());
@@ -202,7 +149,7 @@ fn a_trace_of_launches_has_their_work_alone() {
 fn a_trace_of_calls_has_each_with_its_end() {
     let Some(capture) = traced_with("cuda13", &["--trace", "10m", "--trace-level", "calls"]) else { return };
     let rank = only_rank(&capture);
-    assert_eq!(recorded(rank), done(&capture));
+    is_the_account(&capture);
     every_launch_is_exact(rank);
     let calls = calls(rank);
     let expect = [
@@ -272,7 +219,7 @@ fn recorded_edges(rank: &RankTrace) -> (Edges, Edges) {
 fn edges_of_graphs_are_those_of_the_device() {
     let Some(capture) = traced_graphs("--forked-graphs") else { return };
     let rank = only_rank(&capture);
-    assert_eq!(recorded(rank), done(&capture));
+    is_the_account(&capture);
     let made = made_edges(&capture);
     let nodes = made.iter().map(|(_, to)| *to).collect::<BTreeSet<u64>>();
     let (first, found) = recorded_edges(rank);
@@ -288,7 +235,7 @@ fn edges_of_graphs_are_those_of_the_device() {
 fn edges_of_built_graphs_are_those_of_the_device() {
     let Some(capture) = traced_graphs("--built-graphs") else { return };
     let rank = only_rank(&capture);
-    assert_eq!(recorded(rank), done(&capture));
+    is_the_account(&capture);
     let made = made_edges(&capture);
     let worked = capture.account.iter().filter(|line| matches!(line.what.as_str(), "kernel" | "fill"));
     let works: BTreeSet<u64> = worked.map(|line| line.node).collect();
@@ -312,10 +259,42 @@ fn edges_of_built_graphs_are_those_of_the_device() {
     assert!(waits.iter().all(|wait| found.contains(wait) || first.contains(wait)), "{waits:?}");
 }
 
+/// Nanoseconds in which the device worked.
+fn busy_ns(work: &[&Line]) -> u64 {
+    let mut times: Vec<(u64, u64)> = work.iter().map(|line| (line.start, line.end)).collect();
+    times.sort_unstable();
+    let (mut busy, mut until) = (0, 0);
+    for (start, end) in times {
+        busy += end.saturating_sub(start.max(until));
+        until = until.max(end);
+    }
+    busy
+}
+
+/// Sums over the device's work are those of its log.
+fn sums_are_those_of_the_device(capture: &Capture, tables: &OverTime) {
+    let work: Vec<&Line> = done(capture).into_values().flatten().collect();
+    let kernels: Vec<&&Line> = work.iter().filter(|line| line.what == "kernel").collect();
+    let [device] = &tables.devices[..] else { panic!("{:?}", tables.devices) };
+    let counts = (kernels.len() as u64, (work.len() - kernels.len()) as u64);
+    assert_eq!((device.kernels, device.copies), counts);
+    assert_eq!(device.kernel_sum_ns, kernels.iter().map(|line| line.end - line.start).sum::<u64>());
+    let rank = only_rank(capture);
+    // Between two readings of its clock, times of the device keep their distances.
+    let off_ns = rank.trace.device_clock.unwrap().readings * clock_error_ns(rank);
+    assert!(device.busy_ns.abs_diff(busy_ns(&work)) <= off_ns, "{device:?} {}", busy_ns(&work));
+    let [launches] = &tables.launches[..] else { panic!("{:?}", tables.launches) };
+    let guessed = launches.by_order + launches.ambiguous + launches.before_trace + launches.without_call;
+    // Three kernels share the launch of a graph.
+    let expect = (work.len() as u64, 3 * lines(capture, "graph"), 0);
+    assert_eq!((launches.launches, launches.shared_call, guessed), expect, "{launches:?}");
+}
+
 #[test]
 fn tables_over_time_are_made_of_a_live_trace() {
     let Some(capture) = traced("cuda13") else { return };
     let tables = OverTime::compute(capture.job.as_ref().unwrap(), Steps::default());
+    sums_are_those_of_the_device(&capture, &tables);
     let tables = serde_json::to_value(&tables).unwrap();
     for table in ["devices", "idle", "launches", "queues", "copies", "critical_paths"] {
         assert!(
@@ -323,6 +302,109 @@ fn tables_over_time_are_made_of_a_live_trace() {
             "{table}: {tables}"
         );
     }
+}
+
+/// What a thread of the program says.
+#[derive(Default)]
+struct ProgramThread {
+    /// Name, begin and end of each call.
+    calls: Vec<(String, u64, u64)>,
+    /// A wait for an event and its record, by numbers of calls from 1.
+    waits: Vec<[usize; 2]>,
+    /// A launch or a wait of the host, and the launch that it waits for.
+    edges: Vec<[usize; 2]>,
+}
+
+fn program_threads(log: &Path) -> BTreeMap<u32, ProgramThread> {
+    let mut threads: BTreeMap<u32, ProgramThread> = BTreeMap::new();
+    for line in std::fs::read_to_string(log).unwrap().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let thread = threads.entry(words[1].parse().unwrap()).or_default();
+        let pair = || [2, 3].map(|at| words[at].parse().unwrap());
+        match words[0] {
+            "wait" => thread.waits.push(pair()),
+            "edge" => thread.edges.push(pair()),
+            _ => {
+                let [begin, end] = [3, 4].map(|at| words[at].parse().unwrap());
+                thread.calls.push((words[2].to_owned(), begin, end));
+            }
+        }
+    }
+    threads
+}
+
+/// The calls of a thread in the trace, each within the times that the program measured around it.
+fn calls_of_the_program(capture: &Capture, thread: Id<Thread>, said: &ProgramThread) -> Vec<Id<HostOp>> {
+    let trace = &only_rank(capture).trace;
+    let started_ns = capture.profile.meta.started_monotonic.as_nanos();
+    let names: BTreeSet<&str> = said.calls.iter().map(|(name, ..)| &**name).collect();
+    let op = |id: &Id<HostOp>| trace.host.get(*id).unwrap();
+    let ops = only_rank(capture).links.threads()[thread.index()].iter().copied();
+    let calls: Vec<Id<HostOp>> = ops.filter(|id| names.contains(trace.name(op(id).name))).collect();
+    assert_eq!(calls.len(), said.calls.len());
+    for (op, (name, begin_ns, end_ns)) in calls.iter().map(op).zip(&said.calls) {
+        assert_eq!(trace.name(op.name), name);
+        let [begin, end] = [op.begin, op.end()].map(|at| started_ns + at.as_nanos());
+        assert!(*begin_ns <= begin && begin < end && end <= *end_ns, "{begin_ns}..{end_ns}: {op:?}");
+    }
+    calls
+}
+
+/// Waits for events by the numbers of their calls, with the record.
+fn event_waits(rank: &RankTrace) -> BTreeSet<(u64, Option<u64>)> {
+    let is_of_event = |kind| matches!(kind, SyncKind::Event | SyncKind::StreamWait);
+    let waits = rank.trace.syncs.iter().map(|(_, sync)| sync).filter(|sync| is_of_event(sync.kind));
+    waits.map(|sync| (sync.correlation, sync.record)).collect()
+}
+
+/// A call of the host that waits, or work that waits, and the work that it waits for.
+type WaitEdge = (Option<Id<HostOp>>, Option<Id<DeviceOp>>, Id<DeviceOp>);
+
+/// All of these but the waits for streams.
+fn wait_edges(rank: &RankTrace) -> BTreeSet<WaitEdge> {
+    let mut edges = BTreeSet::new();
+    for wait in rank.links.waits() {
+        let (call, work) = match wait.waiter {
+            Waiter::Host(call) if is_stream_sync(rank, &rank.trace.host.get(call).unwrap()) => continue,
+            Waiter::Host(call) => (Some(call), None),
+            Waiter::Device(work) => (None, Some(work)),
+        };
+        assert_eq!(wait.basis, Basis::Exact, "{wait:?}");
+        edges.insert((call, work, wait.on));
+    }
+    edges
+}
+
+#[test]
+fn calls_and_edges_are_those_of_the_program() {
+    let Some(program) = simulated::launcher() else { return };
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let words = &["--trace", "10m"];
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    let words = "--threads 2 --rate 2000 --launches 500 --events --attended --log";
+    let words: Vec<&str> = words.split(' ').chain(log.path().to_str()).collect();
+    let Some(capture) = simulated::record(setting, &program, &words) else { return };
+    let (rank, account) = (only_rank(&capture), is_the_account(&capture));
+    every_launch_is_exact(rank);
+    waits_are_for_the_last_work(&capture, &account);
+    let launched: BTreeMap<Id<HostOp>, Id<DeviceOp>> =
+        rank.trace.device.iter().filter_map(|(id, _)| Some((rank.links.launch(id).call()?, id))).collect();
+    let (mut waits, mut expect) = (BTreeSet::new(), BTreeSet::new());
+    for (tid, said) in program_threads(log.path()) {
+        let calls = calls_of_the_program(&capture, account.threads[&tid], &said);
+        let number = |number: usize| rank.trace.host.get(calls[number - 1]).unwrap().correlation;
+        waits.extend(said.waits.iter().map(|[wait, record]| (number(*wait), Some(number(*record)))));
+        for [waiter, on] in said.edges {
+            let (waiter, on) = (calls[waiter - 1], launched[&calls[on - 1]]);
+            let work = launched.get(&waiter).copied();
+            expect.insert((work.is_none().then_some(waiter), work, on));
+        }
+    }
+    // In every tenth round of each thread, a stream and the host wait for an event.
+    assert_eq!((waits.len(), expect.len()), (2 * 50 * 2, 2 * 50 * 2));
+    assert_eq!(event_waits(rank), waits);
+    assert_eq!(wait_edges(rank), expect);
+    assert_eq!((rank.links.unlinked_waits(), account.threads.len()), (0, 2));
 }
 
 /// Step ends of a Python program with ranges; the last step has no end.

@@ -1,22 +1,28 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and prints the number of each.
 //
 // gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S]
-// [--graphs | --forked-graphs | --built-graphs] [--copies] [--borrow] [--wait | --attended] [--until-input-ends]
+// [--graphs | --forked-graphs | --built-graphs] [--copies] [--events] [--log FILE] [--borrow] [--wait | --attended]
+// [--until-input-ends]
 //
 // It needs no CUDA headers and no device: it uses the `libcuda.so.1` that the linker finds. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
 // that is named after them. `--rate 0` runs as fast as possible. With `--borrow` the program has its own CUPTI client,
 // like PyTorch's profiler, and counts its records. With `--forked-graphs` each graph is recorded from two streams: a
 // kernel, two branches after it, and a kernel after both. With `--built-graphs` each is built node by node: kernels, a
-// fill, and an empty node, with edges from the array of each node and from a separate call. With `--wait` it starts at
-// a line on standard input, and ends at another; with `--attended` it starts once a profiler watches: a probe is on
+// fill, and an empty node, with edges from the array of each node and from a separate call. With `--events` each thread
+// has a second stream, which waits for events of the first, and waits for events of the second. With `--wait` it starts
+// at a line on standard input, and ends at another; with `--attended` it starts once a profiler watches: a probe is on
 // cuLaunchKernel, and a loaded collector has listeners and is active.
 //
-// Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
+// Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines. The log
+// has lines of each thread: `call TID NAME BEGIN_NS END_NS`, numbered from 1; `wait TID WAIT RECORD`: a call waits for
+// the event that another one recorded; `edge TID WAITER LAUNCH`: a launch, or a call itself, waits for what another
+// call launched.
 
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -54,6 +60,7 @@ struct Driver {
     int (*stream_sync)(Handle);
     int (*event_create)(Handle *, unsigned);
     int (*event_record)(Handle, Handle);
+    int (*event_sync)(Handle);
     int (*stream_wait)(Handle, Handle, unsigned);
     int (*begin)(Handle, unsigned);
     int (*end)(Handle, Handle *);
@@ -77,6 +84,7 @@ struct Driver {
         stream_sync = function<decltype(stream_sync)>(library, "cuStreamSynchronize");
         event_create = function<decltype(event_create)>(library, "cuEventCreate");
         event_record = function<decltype(event_record)>(library, "cuEventRecord");
+        event_sync = function<decltype(event_sync)>(library, "cuEventSynchronize");
         stream_wait = function<decltype(stream_wait)>(library, "cuStreamWaitEvent");
         begin = function<decltype(begin)>(library, "cuStreamBeginCapture_v2");
         end = function<decltype(end)>(library, "cuStreamEndCapture");
@@ -102,6 +110,56 @@ uint64_t now_ns(clockid_t clock) {
     timespec time{};
     clock_gettime(clock, &time);
     return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+}
+
+// What a thread called, and what waits for what, by numbers of calls.
+struct Log {
+    struct Call {
+        const char *name;
+        uint64_t begin, end;
+    };
+    struct Pair {
+        const char *what;
+        size_t waiter, on;
+    };
+    std::vector<Call> calls;
+    std::vector<Pair> pairs;
+
+    void write(FILE *file) const {
+        const long thread = syscall(SYS_gettid);
+        for (const auto &[name, begin, end] : calls)
+            std::fprintf(file, "call %ld %s %lu %lu\n", thread, name, (unsigned long)begin, (unsigned long)end);
+        for (const auto &[what, waiter, on] : pairs) std::fprintf(file, "%s %ld %zu %zu\n", what, thread, waiter, on);
+    }
+};
+
+// Null without `--log`.
+thread_local Log *own_log;
+
+// Times a call, from before its first instruction to after its last.
+struct Timed {
+    const char *name;
+    uint64_t begin;
+
+    explicit Timed(const char *name) : name(name), begin(own_log != nullptr ? now_ns(CLOCK_MONOTONIC) : 0) {}
+    ~Timed() {
+        if (own_log == nullptr) return;
+        const uint64_t end = now_ns(CLOCK_MONOTONIC);
+        own_log->calls.push_back({name, begin, end});
+    }
+};
+
+template <typename... Parameters, typename... Arguments>
+__attribute__((always_inline)) inline int timed(const char *name, int (*call)(Parameters...), Arguments... arguments) {
+    Timed timed(name);
+    return call(arguments...);
+}
+
+// The number of the last call.
+size_t last_call() { return own_log != nullptr ? own_log->calls.size() : 0; }
+
+void note(const char *what, size_t waiter, size_t on) {
+    if (own_log != nullptr) own_log->pairs.push_back({what, waiter, on});
 }
 
 const char MODULE[] =
@@ -209,7 +267,7 @@ Counts counts;
 Driver *driver;
 
 struct Work {
-    Handle stream, functions[4], graph;
+    Handle stream, functions[4], graph, second, events[2];
     uint64_t memory;
     void *host;
 };
@@ -217,7 +275,8 @@ struct Work {
 // One function per kernel, so that the innermost frames identify the kernel.
 #define LAUNCH(N)                                                                                       \
     __attribute__((noinline)) int launch_##N(const Work &work) {                                        \
-        int result = driver->launch(work.functions[N], N + 1, 1, 1, 128, 1, 1, 0, work.stream, nullptr, nullptr); \
+        int result = timed("cuLaunchKernel", driver->launch, work.functions[N], N + 1, 1, 1, 128, 1, 1, 0,  \
+                           work.stream, nullptr, nullptr);                                              \
         counts.kernels[N].fetch_add(1, std::memory_order_relaxed);                                      \
         asm volatile("" ::: "memory");                                                                  \
         return result;                                                                                  \
@@ -274,15 +333,16 @@ void capture_branches(const Work &work, Handle a, Handle b) {
 }
 
 __attribute__((noinline)) void replay(const Work &work) {
-    check(driver->graph_launch(work.graph, work.stream), "cuGraphLaunch");
+    check(timed("cuGraphLaunch", driver->graph_launch, work.graph, work.stream), "cuGraphLaunch");
     counts.graphs.fetch_add(1, std::memory_order_relaxed);
     asm volatile("" ::: "memory");
 }
 
 __attribute__((noinline)) void transfer(const Work &work) {
-    check(driver->to_device(work.memory, work.host, 4096, work.stream), "cuMemcpyHtoDAsync");
-    check(driver->fill(work.memory, 7, 1024, work.stream), "cuMemsetD8Async");
-    check(driver->to_host(work.host, work.memory, 2048, work.stream), "cuMemcpyDtoHAsync");
+    const Handle stream = work.stream;
+    check(timed("cuMemcpyHtoDAsync_v2", driver->to_device, work.memory, work.host, 4096, stream), "cuMemcpyHtoDAsync");
+    check(timed("cuMemsetD8Async", driver->fill, work.memory, 7, 1024, stream), "cuMemsetD8Async");
+    check(timed("cuMemcpyDtoHAsync_v2", driver->to_host, work.host, work.memory, 2048, stream), "cuMemcpyDtoHAsync");
     counts.copies_in.fetch_add(1, std::memory_order_relaxed);
     counts.fills.fetch_add(1, std::memory_order_relaxed);
     counts.copies_out.fetch_add(1, std::memory_order_relaxed);
@@ -290,9 +350,37 @@ __attribute__((noinline)) void transfer(const Work &work) {
 }
 
 __attribute__((noinline)) void synchronize(const Work &work) {
-    check(driver->stream_sync(work.stream), "cuStreamSynchronize");
+    check(timed("cuStreamSynchronize", driver->stream_sync, work.stream), "cuStreamSynchronize");
     counts.syncs.fetch_add(1, std::memory_order_relaxed);
     asm volatile("" ::: "memory");
+}
+
+size_t record(const Work &work, Handle event) {
+    check(timed("cuEventRecord", driver->event_record, event, work.stream), "cuEventRecord");
+    return last_call();
+}
+
+size_t launched(int result) {
+    check(result, "cuLaunchKernel");
+    return last_call();
+}
+
+// The second stream waits for the first one, and the host for the second one. Behind each record is a launch that
+// nothing waits for.
+__attribute__((noinline)) void exchange(const Work &work) {
+    Work second = work;
+    second.stream = work.second;
+    const size_t before = launched(launch_0(work)), first = record(work, work.events[0]);
+    launched(launch_1(work));
+    check(timed("cuStreamWaitEvent", driver->stream_wait, work.second, work.events[0], 0), "cuStreamWaitEvent");
+    note("wait", last_call(), first);
+    const size_t behind = launched(launch_2(second));
+    note("edge", behind, before);
+    const size_t last = record(second, work.events[1]);
+    launched(launch_3(second));
+    check(timed("cuEventSynchronize", driver->event_sync, work.events[1]), "cuEventSynchronize");
+    note("wait", last_call(), last);
+    note("edge", last_call(), behind);
 }
 
 struct Options {
@@ -301,13 +389,29 @@ struct Options {
     uint64_t launches = 0;
     double seconds = 0;
     bool graphs = false, forked = false, built = false, copies = false, borrow = false, wait = false, attended = false;
-    bool until_input_ends = false;
+    bool until_input_ends = false, events = false;
+    FILE *log = nullptr;
 };
 
+FILE *opened(const char *path) {
+    FILE *file = std::fopen(path, "w");
+    if (file == nullptr) {
+        std::perror(path);
+        std::exit(2);
+    }
+    return file;
+}
+
 void work_on(const Options &options, Handle library, Handle context, Handle module, std::atomic<bool> &stop) {
+    Log log;
+    if (options.log != nullptr) own_log = &log;
     check(driver->set_current(context), "cuCtxSetCurrent");
     Work work{};
     check(driver->stream_create(&work.stream, 1), "cuStreamCreate");
+    if (options.events) {
+        check(driver->stream_create(&work.second, 1), "cuStreamCreate");
+        for (Handle &event : work.events) check(driver->event_create(&event, 2), "cuEventCreate");
+    }
     for (int i = 0; i < 4; i++) check(driver->by_name(&work.functions[i], module, KERNELS[i]), "cuModuleGetFunction");
     if (options.copies) {
         check(driver->alloc(&work.memory, 4096), "cuMemAlloc");
@@ -343,6 +447,7 @@ void work_on(const Options &options, Handle library, Handle context, Handle modu
         check(step<12>(work, int(i % 4)), "cuLaunchKernel");
         if (options.graphs && i % 50 == 49) replay(work);
         if (options.copies && i % 20 == 19) transfer(work);
+        if (options.events && i % 10 == 9) exchange(work);
         if (i % 500 == 499) synchronize(work);
         const uint64_t due = begin + uint64_t(interval * double(i + 1)), now = now_ns(CLOCK_MONOTONIC);
         if (due > now + 50000) {
@@ -350,8 +455,9 @@ void work_on(const Options &options, Handle library, Handle context, Handle modu
             nanosleep(&rest, nullptr);
         }
     }
-    check(driver->stream_sync(work.stream), "cuStreamSynchronize");
-    counts.syncs.fetch_add(1, std::memory_order_relaxed);
+    synchronize(work);
+    if (options.log != nullptr) log.write(options.log);
+    own_log = nullptr;
 }
 
 // The second client: buffers of its own, read by the functions of CUPTI's first version, like PyTorch's profiler.
@@ -481,6 +587,8 @@ int main(int count, char **words) {
         else if (word == "--forked-graphs") options.graphs = options.forked = true;
         else if (word == "--built-graphs") options.graphs = options.built = true;
         else if (word == "--copies") options.copies = true;
+        else if (word == "--events") options.events = true;
+        else if (word == "--log") options.log = opened(i + 1 < count ? words[++i] : "");
         else if (word == "--borrow") options.borrow = true;
         else if (word == "--wait") options.wait = true;
         else if (word == "--attended") options.attended = true;
@@ -532,6 +640,7 @@ int main(int count, char **words) {
         }
     }
     for (auto &thread : threads) thread.join();
+    if (options.log != nullptr) std::fclose(options.log);
     const double seconds = double(now_ns(CLOCK_MONOTONIC) - begin) / 1e9;
     for (int i = 0; i < 4; i++) std::printf("launched %s %lu\n", KERNELS[i], (unsigned long)counts.kernels[i]);
     std::printf("launched graph %lu\n", (unsigned long)counts.graphs);

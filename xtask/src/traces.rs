@@ -1,8 +1,8 @@
 //! `cargo xtask traces`: our figures for real traces, beside plain counting and HolisticTraceAnalysis.
 //!
-//! Owns: the comparison, and the table in `docs/traces.md`. Because: an analysis over time is credible if another tool,
-//! or counting, gives the same figure, and a difference must have a reason. Does not: hold traces; the folder has them,
-//! and `reference/NAME.hta.json` for each.
+//! Owns: the comparison, and the table in `docs/traces.md`, which the figures must equal. Because: an analysis over
+//! time is credible if another tool, or counting, gives the same figure; a difference must have a reason, and a change
+//! must be seen. Does not: hold traces; the folder has them, and `reference/NAME.hta.json` for each.
 
 mod figures;
 mod plain;
@@ -10,7 +10,7 @@ mod sql;
 
 use crate::sh;
 use anyhow::{Context, Result, ensure};
-use figures::{Row, against_counting, against_hta};
+use figures::{Row, against_counting, against_hta, path, their_paths};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// An already built deepctx-bpf, instead of a build with the profile `release`.
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Put the table into docs/traces.md.
+    /// Put the table into docs/traces.md, instead of comparing with the one there.
     #[arg(long)]
     write: bool,
 }
@@ -37,21 +37,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let (mut table, mut wrong) = (String::new(), Vec::new());
     for name in names(&options.folder)? {
-        let reference = options.folder.join("reference").join(format!("{name}.hta.json"));
-        let reference: Value = serde_json::from_str(&fs::read_to_string(&reference)?)?;
-        let trace = [name.clone(), format!("{name}.json.gz"), format!("{name}.json")];
-        let trace = trace.iter().map(|file| options.folder.join(file)).find(|path| path.exists());
-        let trace = trace.with_context(|| format!("there is no trace {name}"))?;
-        let ours = timeline(&binary, &trace, None)?;
-        wrong.extend(
-            against_counting(&ours, &reference["raw"]).into_iter().map(|line| format!("{name}: {line}")),
-        );
-        // HTA ignores the last step everywhere.
-        let last = last_step(&ours);
-        let windowed = last.map(|last| timeline(&binary, &trace, Some(last))).transpose()?;
-        for row in against_hta(windowed.as_ref().unwrap_or(&ours), &reference["hta"]) {
-            table += &line_of(&name, &row);
-        }
+        let (rows, lines) = compared(&binary, &options.folder, &name)?;
+        rows.iter().for_each(|row| table += &line_of(&name, row));
+        wrong.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
         println!("{name}: {}", if wrong.is_empty() { "counts as plain counting does" } else { "see below" });
     }
     for counted in plain::count(&options.folder, |file| timeline(&binary, file, None))? {
@@ -66,7 +54,34 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         print!("{table}");
     }
     ensure!(wrong.is_empty(), "sums differ from plain counting:\n{}", wrong.join("\n"));
+    if !options.write {
+        let changed = changes(&fs::read_to_string(page())?, &table)?;
+        ensure!(
+            changed.is_empty(),
+            "figures differ from docs/traces.md (`--write` puts them there):\n{}",
+            changed.join("\n")
+        );
+    }
     Ok(())
+}
+
+/// A trace beside HTA, and its differences from plain counting.
+fn compared(binary: &Path, folder: &Path, name: &str) -> Result<(Vec<Row>, Vec<String>)> {
+    let reference = folder.join("reference").join(format!("{name}.hta.json"));
+    let reference: Value = serde_json::from_str(&fs::read_to_string(&reference)?)?;
+    let trace = [name.to_owned(), format!("{name}.json.gz"), format!("{name}.json")];
+    let trace = trace.iter().map(|file| folder.join(file)).find(|path| path.exists());
+    let trace = trace.with_context(|| format!("there is no trace {name}"))?;
+    let of_steps = |steps: Option<String>| steps.map(|of| timeline(binary, &trace, Some(&of))).transpose();
+    let (ours, hta) = (timeline(binary, &trace, None)?, &reference["hta"]);
+    // HTA ignores the last step everywhere.
+    let windowed = of_steps(last_step(&ours).map(|last| format!("..{last}")))?;
+    let mut rows = against_hta(windowed.as_ref().unwrap_or(&ours), hta);
+    for (of, theirs_us) in their_paths(hta) {
+        let of_path = of_steps(of.steps())?;
+        rows.extend(path(of_path.as_ref().unwrap_or(&ours), of, theirs_us));
+    }
+    Ok((rows, against_counting(&ours, &reference["raw"])))
 }
 
 /// A line of the table.
@@ -91,11 +106,11 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn timeline(binary: &Path, trace: &Path, until: Option<u64>) -> Result<Value> {
+fn timeline(binary: &Path, trace: &Path, steps: Option<&str>) -> Result<Value> {
     let mut command = Command::new(binary);
     command.arg("timeline").arg(trace).args(["--format", "json"]);
-    if let Some(until) = until {
-        command.args(["--steps", &format!("..{until}")]);
+    if let Some(steps) = steps {
+        command.args(["--steps", steps]);
     }
     let said = command.output().with_context(|| format!("cannot run {}", binary.display()))?;
     ensure!(said.status.success(), "{}: {}", trace.display(), String::from_utf8_lossy(&said.stderr));
@@ -113,13 +128,55 @@ fn last_step(ours: &Value) -> Option<u64> {
 
 const BEGIN: &str = "<!-- comparison: begin -->\n";
 const END: &str = "<!-- comparison: end -->";
+const HEADER: &str = "| trace | figure | ours | HTA | why they differ |\n|---|---|---|---|---|\n";
+
+fn page() -> PathBuf {
+    sh::root().join("docs/traces.md")
+}
+
+/// The page before its table, the table with its header, and the page after it.
+fn parts(page: &str) -> Result<(&str, &str, &str)> {
+    let (head, rest) = page.split_once(BEGIN).context("docs/traces.md has no begin of the comparison")?;
+    let (table, tail) = rest.split_once(END).context("docs/traces.md has no end of the comparison")?;
+    Ok((head, table, tail))
+}
 
 fn write(table: &str) -> Result<()> {
-    let path = sh::root().join("docs/traces.md");
+    let path = page();
     let page = fs::read_to_string(&path)?;
-    let (head, rest) = page.split_once(BEGIN).context("docs/traces.md has no begin of the comparison")?;
-    let (_, tail) = rest.split_once(END).context("docs/traces.md has no end of the comparison")?;
-    let header = "| trace | figure | ours | HTA | why they differ |\n|---|---|---|---|---|\n";
-    fs::write(&path, format!("{head}{BEGIN}{header}{table}{END}{tail}"))?;
+    let (head, _, tail) = parts(&page)?;
+    fs::write(&path, format!("{head}{BEGIN}{HEADER}{table}{END}{tail}"))?;
     Ok(())
+}
+
+/// Lines that only the page's table (`-`) or only this one (`+`) has.
+fn changes(page: &str, table: &str) -> Result<Vec<String>> {
+    let (_, before, _) = parts(page)?;
+    let before = before.strip_prefix(HEADER).context("the comparison in docs/traces.md has no header")?;
+    let only = |sign: char, of: &str, other: &str| -> Vec<String> {
+        let other: Vec<&str> = other.lines().collect();
+        of.lines().filter(|line| !other.contains(line)).map(|line| format!("{sign} {line}")).collect()
+    };
+    let mut changed = only('-', before, table);
+    changed.extend(only('+', table, before));
+    if changed.is_empty() && before != table {
+        changed.push("the order of the lines".to_owned());
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_figure_is_a_difference_from_the_page() {
+        let page = |table: &str| format!("# Traces\n{BEGIN}{HEADER}{table}{END}\n");
+        let changes = |table: &str| changes(&page("| a | 1 |\n| b | 2 |\n"), table).unwrap();
+        assert_eq!(changes("| a | 1 |\n| b | 2 |\n"), [""; 0]);
+        assert_eq!(changes("| a | 1 |\n| b | 3 |\n"), ["- | b | 2 |", "+ | b | 3 |"]);
+        assert_eq!(changes("| a | 1 |\n"), ["- | b | 2 |"]);
+        assert_eq!(changes("| b | 2 |\n| a | 1 |\n"), ["the order of the lines"]);
+        assert!(super::changes("# Traces\n", "").is_err(), "a page without the table has nothing to equal");
+    }
 }

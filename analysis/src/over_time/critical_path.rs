@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{
-    Basis, DeviceOp, GraphOrder, HostKind, HostOp, KernelClass, Launch, Thread, TraceTime, Waiter,
+    Basis, DeviceOp, GraphOrder, HostKind, HostOp, Job, KernelClass, Launch, Thread, TraceTime, Waiter,
     WakeUpEvent, Waker,
 };
 use rustc_hash::FxHashMap;
@@ -27,8 +27,8 @@ use serde::Serialize;
 use super::clocks::{self, ClockAccuracy};
 use super::idle::KERNEL_WAIT_NS;
 use super::last_active::LastActive;
-use super::steps::is_data_loader;
-use super::window::Window;
+use super::steps::{RefusedStep, is_data_loader};
+use super::window::{Steps, Window};
 
 /// Limit of a part of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -112,6 +112,15 @@ pub struct PathOp {
 const WORK_ROWS: usize = 10;
 /// Maximum number of operations examined for one that had ended.
 const LOOK_BACK: usize = 256;
+
+impl CriticalPath {
+    /// The critical path of each rank alone, as in [`super::OverTime::critical_paths`].
+    pub fn compute(job: &Job, of: Steps) -> Vec<Self> {
+        let windows = job.ranks().iter().map(|rank| Window::new(rank, of));
+        let measured = windows.filter(|window| RefusedStep::of(window).is_none());
+        measured.filter_map(|window| compute(&window)).collect()
+    }
+}
 
 pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
     let mut walk = Walk::new(window)?;

@@ -123,6 +123,7 @@ fn a_step_that_lost_events_has_no_table_alone() {
         assert_eq!(found.refused.iter().map(|step| step.step).collect::<Vec<_>>(), refused);
         assert_eq!(found.devices.iter().map(|row| row.busy_ns).collect::<Vec<_>>(), busy);
         assert_eq!((found.critical_paths.len(), found.what_if.len()), (busy.len(), busy.len()));
+        assert_eq!(CriticalPath::compute(&job, of), found.critical_paths);
     };
     check(1, 2, &[], &[2_000]);
     check(2, 3, &[2], &[]);

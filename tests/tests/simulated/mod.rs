@@ -55,8 +55,11 @@ impl Setting {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) what: String,
+    pub(crate) thread: u32,
     pub(crate) correlation: u32,
     pub(crate) stream: u64,
+    /// By the host's clock, within the call.
+    pub(crate) submitted: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) bytes: u64,
@@ -316,8 +319,10 @@ fn account(log: &Path) -> Vec<Line> {
         let fields: Vec<&str> = line.split('\t').collect();
         Line {
             what: fields[0].into(),
+            thread: fields[2].parse().unwrap(),
             correlation: fields[3].parse().unwrap(),
             stream: fields[6].parse().unwrap(),
+            submitted: fields[7].parse().unwrap(),
             start: fields[8].parse().unwrap(),
             end: fields[9].parse().unwrap(),
             bytes: fields[10].parse().unwrap(),

@@ -70,18 +70,21 @@ pub(super) fn run(options: &Options) -> Result<()> {
         .print();
     sh::remove(&path(WRITTEN))?;
     write(LOOKED_INTO)?;
-    let tables = measured(&program, options.runs, &["tables", &text(&path(LOOKED_INTO))], || Ok(()))?;
-    Figure::new(
-        "trace",
-        "all tables of 1 M events, critical path among them",
-        "s",
-        each(&tables, |run| run[1]),
-    )
-    .target(Target::AtMost(2.0))
-    .note("peak_mib", median(&each(&tables, |run| run[3] / MIB)))
-    .print();
+    let case = "all tables of 1 M events, critical path among them";
+    in_memory(&program, options, "tables", case, &path(LOOKED_INTO))?;
+    in_memory(&program, options, "critical-path", "critical path of 1 M events", &path(LOOKED_INTO))?;
     sh::remove(&path(LOOKED_INTO))?;
     import(&program, options)
+}
+
+/// Time to compute tables of a trace that is in memory.
+fn in_memory(program: &Path, options: &Options, way: &str, case: &str, trace: &Path) -> Result<()> {
+    let runs = measured(program, options.runs, &[way, &trace.display().to_string()], || Ok(()))?;
+    Figure::new("trace", case, "s", each(&runs, |run| run[1]))
+        .target(Target::AtMost(2.0))
+        .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)))
+        .print();
+    Ok(())
 }
 
 /// The largest trace of another tool in the folder `DEEPCTX_TRACES`.

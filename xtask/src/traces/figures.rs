@@ -129,7 +129,6 @@ pub(super) fn against_hta(ours: &Value, hta: &Value) -> Vec<Row> {
     table.push(row("longest queue", number(&busiest["max"]), theirs, QUEUES));
     table.extend(classes(ours, hta, &facts));
     table.extend(bandwidth(ours, hta));
-    table.extend(path(ours, hta));
     table.extend(stragglers(ours, hta));
     table
 }
@@ -212,12 +211,50 @@ fn bandwidth(ours: &Value, hta: &Value) -> Vec<Row> {
     theirs.filter_map(peak).collect()
 }
 
-/// The length of the critical path of the step that HTA analyzed.
-fn path(ours: &Value, hta: &Value) -> Option<Row> {
-    let theirs = hta["critical_path"].as_object()?.values().next()?;
-    let theirs = theirs["path_us"].as_f64().filter(|_| theirs["succeeded"] == true)?;
-    let mine = rows(ours, "critical_paths").next()?;
-    Some(row("critical path, ms", number(&mine["window_ns"]) / 1e6, Some(theirs / 1e3), PATH))
+/// What a critical path of HTA covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathOf {
+    /// The training step with this number.
+    Step(u64),
+    Trace,
+    /// A range of the program.
+    Range,
+}
+
+impl PathOf {
+    /// The same events for `timeline --steps`; `None`: all of the trace.
+    pub(super) fn steps(self) -> Option<String> {
+        match self {
+            PathOf::Step(step) => Some(format!("{step}..{}", step + 1)),
+            PathOf::Trace | PathOf::Range => None,
+        }
+    }
+}
+
+/// HTA's critical paths, in microseconds; of several ranges of a trace, the first one.
+pub(super) fn their_paths(hta: &Value) -> Vec<(PathOf, f64)> {
+    let path = |(name, path): (&String, &Value)| {
+        let length_us = path["path_us"].as_f64().filter(|_| path["succeeded"] == true)?;
+        let (_, of) = name.strip_prefix("rank ")?.split_once(' ')?;
+        let step = of.strip_prefix("ProfilerStep#").and_then(|number| number.parse().ok());
+        let whole = if of.is_empty() { PathOf::Trace } else { PathOf::Range };
+        Some((step.map_or(whole, PathOf::Step), length_us))
+    };
+    let paths = hta["critical_path"].as_object().into_iter().flatten();
+    let mut paths: Vec<_> = paths.filter_map(path).collect();
+    paths.dedup_by_key(|(of, _)| *of);
+    paths
+}
+
+/// The critical path of the first rank, beside HTA's of the same events.
+pub(super) fn path(ours: &Value, of: PathOf, theirs_us: f64) -> Option<Row> {
+    let mine = number(&rows(ours, "critical_paths").next()?["window_ns"]) / 1e6;
+    let theirs_ms = theirs_us / 1e3;
+    Some(match of {
+        PathOf::Step(_) => row("critical path of a step, ms", mine, Some(theirs_ms), PATH),
+        PathOf::Trace => row("critical path, ms", mine, Some(theirs_ms), PATH),
+        PathOf::Range => row("critical path, ms", mine, None, PATH_OF_RANGE),
+    })
 }
 
 /// The rank that others wait for most often.
@@ -310,8 +347,8 @@ const LAUNCHES: &str = "HTA knows five calls by name, without those of graphs, H
 const QUEUES: &str = "HTA knows eleven calls by name, without those of graphs and modules";
 const BANDWIDTH: &str =
     "HTA adds bandwidths that traces state, of lengths before rounding, also of copies that only touch";
-const PATH: &str =
-    "HTA's is the longest path of its first step, without gaps; ours is a partition of the window";
+const PATH: &str = "HTA's longest path need not fill the window; ours is a partition of it";
+const PATH_OF_RANGE: &str = "HTA's are of ranges; without training steps, ours is of the whole trace";
 const STRAGGLERS: &str = "HTA looks at the last call of one collective, ours at every one";
 
 fn rows<'v>(of: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
@@ -320,4 +357,35 @@ fn rows<'v>(of: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
 
 fn number(of: &Value) -> f64 {
     of.as_f64().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn critical_paths_are_compared_over_the_same_events() {
+        let check = |name: &str, of: PathOf, steps: Option<&str>| {
+            let hta = json!({"critical_path": {name: {"succeeded": true, "path_us": 7.0}}});
+            assert_eq!(their_paths(&hta), [(of, 7.0)]);
+            assert_eq!(of.steps().as_deref(), steps);
+        };
+        check("rank 0 ProfilerStep#551", PathOf::Step(551), Some("551..552"));
+        check("rank 0 ", PathOf::Trace, None);
+        check("rank 0 [param|cuda]", PathOf::Range, None);
+        let none = |paths: Value| assert!(their_paths(&json!({"critical_path": paths})).is_empty());
+        none(json!({"error": "AssertionError"}));
+        none(json!({"rank 0 ": {"succeeded": false, "path_us": 7.0}}));
+    }
+
+    #[test]
+    fn a_path_of_a_range_has_no_figure_beside_it() {
+        let ours = json!({"critical_paths": [{"window_ns": 5_000_000}]});
+        let shown = |of| path(&ours, of, 7000.0).map(|row| (row.ours, row.hta, row.why));
+        let of = |hta: &str, why| Some(("5".to_owned(), hta.to_owned(), why));
+        assert_eq!(shown(PathOf::Step(3)), of("7", PATH));
+        assert_eq!(shown(PathOf::Trace), of("7", PATH));
+        assert_eq!(shown(PathOf::Range), of("–", PATH_OF_RANGE));
+    }
 }

@@ -5,7 +5,8 @@
 //!
 //! One line each, fields separated by tabs; the first line has their names. An `edge` of a graph is written when that
 //! is made ready to be launched: its node comes after the one whose number stands for its name. `start` and `end` are
-//! of the device's clock, the same numbers that activity records carry; `submitted` is of `CLOCK_MONOTONIC`.
+//! of the device's clock, the same numbers that activity records carry; `submitted` is of `CLOCK_MONOTONIC`, within the
+//! call. A `sync` has its begin on both clocks, as `submitted` and as `start`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
