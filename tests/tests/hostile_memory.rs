@@ -245,9 +245,8 @@ fn a_task_awaited_from_a_silent_page_costs_one_deadline() {
     // As if the page were mapped after the check, by a process that has answered before.
     let Some(scene) = Scene::of_task("0") else { return };
     let options = ["--probe", "async"];
-    let said = check_recording_with(&options, "python3", &scene, |scene| {
-        scene.missing("memory-no-answer") > 0
-    });
+    let said =
+        check_recording_with(&options, "python3", &scene, |scene| scene.missing("memory-no-answer") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 1, "{said}");
 }
 
@@ -258,9 +257,8 @@ fn a_task_awaited_from_a_users_server_is_not_followed() {
     }
     let Some(scene) = Scene::of_task(NOBODY) else { return };
     let options = ["--probe", "async"];
-    let said = check_recording_with(&options, "python3", &scene, |scene| {
-        scene.missing("memory-user-file") > 0
-    });
+    let said =
+        check_recording_with(&options, "python3", &scene, |scene| scene.missing("memory-user-file") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 0, "nobody had to wait: {said}");
 }
 

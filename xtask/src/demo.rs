@@ -25,7 +25,9 @@ const HOTTEST: usize = 10;
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !sh::target_dir().join(bench::Profile::Release.name()).join("deepctx-bpf").exists() {
-        eprintln!("the first demo installs what is missing and builds the program: some ten minutes on two CPUs");
+        eprintln!(
+            "the first demo installs what is missing and builds the program: some ten minutes on two CPUs"
+        );
     }
     let program = bench::product(bench::Profile::Release)?;
     let device = Device::of_this_machine();

@@ -326,8 +326,7 @@ fn is_of_other_language(name: &str) -> bool {
 /// Whether a name is words, not code: `memcpy HtoD`, and `Memcpy HtoD (Pageable -> Device)` of Kineto.
 fn is_in_words(name: &str) -> bool {
     const COPIES: [&str; 2] = ["memcpy ", "memset "];
-    let begins =
-        |with: &&str| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+    let begins = |with: &&str| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
     COPIES.iter().any(begins) || name.contains(' ') && !name.contains(['<', '(', '{'])
 }
 

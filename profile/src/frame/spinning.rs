@@ -250,7 +250,10 @@ mod tests {
 
     #[test]
     fn named_functions_wait_unless_a_call_does() {
-        check_stack("P a-1 / n clone / n gomp_thread_start / n gomp_barrier_wait_end / n f", SpinState::Spins);
+        check_stack(
+            "P a-1 / n clone / n gomp_thread_start / n gomp_barrier_wait_end / n f",
+            SpinState::Spins,
+        );
         check_stack("P a-1 / y t.py:f / n gomp_barrier_wait_end", SpinState::Called);
         check_stack("P a-1 / n clone / n gomp_thread_start@/lib/libgomp.so.1 / n work", SpinState::Works);
     }

@@ -340,9 +340,8 @@ mod tests {
         let with = |stacks: &str| {
             let mut profile = profile(stacks);
             let kernel = profile.text("gemm");
-            let mut at = |offset| {
-                profile.frame(Frame::Instruction { kernel, offset, file: StrId::EMPTY, line: None })
-            };
+            let mut at =
+                |offset| profile.frame(Frame::Instruction { kernel, offset, file: StrId::EMPTY, line: None });
             let [waiting, load] = [at(0x20), at(0x10)];
             profile.producers.add(waiting, load);
             (profile, waiting, load)

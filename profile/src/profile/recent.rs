@@ -303,9 +303,8 @@ mod tests {
     fn what_instructions_wait_for_is_in_the_window() {
         let mut growing = profile("P a-1 / k h 1");
         let kernel = growing.text("gemm");
-        let mut at = |offset| {
-            growing.frame(Frame::Instruction { kernel, offset, file: StrId::EMPTY, line: None })
-        };
+        let mut at =
+            |offset| growing.frame(Frame::Instruction { kernel, offset, file: StrId::EMPTY, line: None });
         let [load, waiting, before] = [at(0x10), at(0x20), at(0x30)];
         growing.producers.add(waiting, load);
         growing.producers.add(before, load);

@@ -15,9 +15,7 @@ use rustc_hash::FxHashMap;
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
 use crate::context::selection::{Selection, below_process};
-use crate::frame::{
-    BACKWARD, Frame, FrameKind, PROBES, SPINNING, SpinPart, SpinState, WorkerKind, is_probe,
-};
+use crate::frame::{BACKWARD, Frame, FrameKind, PROBES, SPINNING, SpinPart, SpinState, WorkerKind, is_probe};
 use crate::intern::{FrameId, Id, StrId};
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};

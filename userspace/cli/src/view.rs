@@ -150,7 +150,7 @@ impl StaticSnapshots {
     /// Adds individual events, and conclusions from a part of them or the tables over all of them, if requested and the
     /// file has some.
     fn events(&mut self, request: &Request, snapshot: &mut Snapshot) {
-        let TabRequest::Events | TabRequest::EventRange(..) | TabRequest::EventTables = request.part else {
+        let (TabRequest::Events | TabRequest::EventRange(..) | TabRequest::EventTables) = request.part else {
             return;
         };
         let Some(lanes) = self.trace.lanes().cloned() else { return };

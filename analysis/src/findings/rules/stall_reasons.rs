@@ -112,9 +112,8 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, samples: &KernelSamples) -> F
         Figure::measured("samples with this reason", n as f64, "count"),
         Figure::measured("share of the kernel's samples", share, "percent"),
     ];
-    let figure = |(reason, n): &(Metric, u64)| {
-        Figure::measured(reason.name(), percent(*n, of_kernel), "percent")
-    };
+    let figure =
+        |(reason, n): &(Metric, u64)| Figure::measured(reason.name(), percent(*n, of_kernel), "percent");
     evidence.extend(samples.stalls.iter().map(figure));
     let mut advice = advice(reason).to_owned();
     if FOR_RESULTS.contains(&reason) {

@@ -72,11 +72,7 @@ pub(crate) fn occupancy(row: &Kernel) -> String {
 }
 
 /// What sampled warps waited for.
-pub(super) fn instructions(
-    instructions: &Instructions,
-    names: Names,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn instructions(instructions: &Instructions, names: Names, out: &mut dyn Write) -> io::Result<()> {
     if instructions.is_empty() {
         return Ok(());
     }

@@ -23,10 +23,8 @@ pub(super) fn top(findings: &Findings, names: Names, out: &mut dyn Write) -> io:
     }
     let shown = findings.findings.iter().take(TOP);
     let places = shown.clone().flat_map(|finding| &finding.places);
-    let places = ShortNames::of(
-        places.map(|place| (kind(place), place.name.as_str())),
-        names.width(NAME_WIDTH),
-    );
+    let places =
+        ShortNames::of(places.map(|place| (kind(place), place.name.as_str())), names.width(NAME_WIDTH));
     let width = |width: usize| names.width(width);
     for finding in shown {
         let title = finding.places.iter().fold(finding.title.clone(), |title, place| {

@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn kernels_have_their_short_names() {
-        let kernel = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, 2>(int)";
+        let kernel =
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, 2>(int)";
         assert_eq!(
             short_kernels([&kernel.to_owned()], 80),
             ["at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor, 2>"]

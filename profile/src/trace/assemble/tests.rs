@@ -239,9 +239,8 @@ fn events_without_their_lanes_are_lost_for_every_process() {
         });
         assert!(lost.eq([(20, 25, 1), (40, 45, 1)]), "{pid}");
     }
-    let unreadable = |trace: &Trace| {
-        trace.ledger.stage(Stage::Store).dropped.count(NotTraced::Unreadable.reason().key)
-    };
+    let unreadable =
+        |trace: &Trace| trace.ledger.stage(Stage::Store).dropped.count(NotTraced::Unreadable.reason().key);
     assert!(traces.iter().map(|(pid, trace)| (*pid, unreadable(trace))).eq([(7, 2), (9, 0)]));
 }
 

@@ -16,9 +16,7 @@ use serde_json::{Value, json};
 use super::json_text::{field, list, value};
 use super::outline::Outline;
 use super::{Source, kind_name, page_events};
-use deepctx_profile::frame::{
-    BACKWARD, FrameKind, SPINNING, SpinPart, SpinState, clean, short_labels,
-};
+use deepctx_profile::frame::{BACKWARD, FrameKind, SPINNING, SpinPart, SpinState, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;

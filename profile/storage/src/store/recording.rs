@@ -247,9 +247,10 @@ mod tests {
         recorded(&path);
         std::fs::remove_file(path.join("trace-000004.parquet")).unwrap();
         let trace = Recording::open(&path, TracePart::All, 20).unwrap().traces.remove(0).1;
-        let lost = trace.lost.iter().map(|(_, lost)| {
-            (trace.name(lost.lane), lost.from.as_nanos(), lost.to.as_nanos(), lost.events)
-        });
+        let lost = trace
+            .lost
+            .iter()
+            .map(|(_, lost)| (trace.name(lost.lane), lost.from.as_nanos(), lost.to.as_nanos(), lost.events));
         assert!(lost.eq([(UNKNOWN_LANE, 140, 150, 2)]));
         let dropped = &trace.ledger.stage(Stage::Store).dropped;
         assert_eq!(dropped.count(NotTraced::Unreadable.reason().key), 2);

@@ -64,7 +64,9 @@ pub(super) fn of(frames: &[DumpedFrame]) -> Option<String> {
 
 fn is_of_pytorch(frame: &DumpedFrame) -> bool {
     let is_operation = |name: &&str| frame.function.strip_prefix(*name).is_some_and(is_rest);
-    frame.kind == "python" && frame.file.ends_with(PYTORCH) && OF_PYTORCH.iter().any(|name| is_operation(name))
+    frame.kind == "python"
+        && frame.file.ends_with(PYTORCH)
+        && OF_PYTORCH.iter().any(|name| is_operation(name))
 }
 
 /// `all_gather` stands for `all_gather_into_tensor`, too, and `reduce` for `reduce_scatter_tensor`, but not for another
@@ -110,14 +112,23 @@ mod tests {
 
     #[test]
     fn a_collective_is_named_by_the_outermost_that_is_known() {
-        let check = |text: &str, expect: Option<&str>| assert_eq!(of(&frames(text)).as_deref(), expect, "{text}");
+        let check =
+            |text: &str, expect: Option<&str>| assert_eq!(of(&frames(text)).as_deref(), expect, "{text}");
         let c10d = "/v/site-packages/torch/distributed/distributed_c10d.py";
         check(
-            &format!("poll gloo::allreduce(gloo::Options) all_reduce@{c10d} wrapper@{c10d} step@/srv/train.py"),
+            &format!(
+                "poll gloo::allreduce(gloo::Options) all_reduce@{c10d} wrapper@{c10d} step@/srv/train.py"
+            ),
             Some("all_reduce"),
         );
-        check(&format!("poll all_gather_into_tensor@{c10d} step@/srv/train.py"), Some("all_gather_into_tensor"));
-        check("poll gloo::allreduce(gloo::detail::AllreduceOptionsImpl) runLoop clone", Some("gloo::allreduce"));
+        check(
+            &format!("poll all_gather_into_tensor@{c10d} step@/srv/train.py"),
+            Some("all_gather_into_tensor"),
+        );
+        check(
+            "poll gloo::allreduce(gloo::detail::AllreduceOptionsImpl) runLoop clone",
+            Some("gloo::allreduce"),
+        );
         check("poll ncclSendProxy ncclAllReduce c10d::ProcessGroupNCCL::allreduce", Some("ncclAllReduce"));
         check("poll bootstrapInit ncclCommInitRankConfig main", Some("ncclCommInitRankConfig"));
         check("opal_progress PMPI_Allreduce main", Some("PMPI_Allreduce"));

@@ -199,9 +199,8 @@ fn native(frames: &[DumpedFrame]) -> impl Iterator<Item = &str> + Clone {
 }
 
 fn device_wait(frames: &[DumpedFrame]) -> Option<String> {
-    let waits = |name: &&str| {
-        DEVICE_WAITS.iter().any(|begin| name.starts_with(begin)) && !name.contains("Async")
-    };
+    let waits =
+        |name: &&str| DEVICE_WAITS.iter().any(|begin| name.starts_with(begin)) && !name.contains("Async");
     native(frames).find(waits).map(str::to_owned)
 }
 
