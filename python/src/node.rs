@@ -88,7 +88,7 @@ impl Node {
     }
 
     /// The part of training or serving that it belongs to, as queries name it: `forward`, `backward`, `optimizer`,
-    /// `data loading`, …; `other` where no frame tells.
+    /// `data loading`, …; `other` where no frame shows it.
     #[getter]
     fn phase(&self) -> &'static str {
         self.loaded.phase(self.id).name()

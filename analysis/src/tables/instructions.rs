@@ -208,7 +208,7 @@ pub(crate) mod tests {
         };
         let [waiting, load] = [at(0x10, NonZeroU32::new(7)), at(0, NonZeroU32::new(6))];
         let (waiting, load) = (profile.frame(waiting), profile.frame(load));
-        let reason = profile.text("producer-before-block");
+        let reason = profile.text(deepctx_common::samples::NoProducer::BeforeBlock.key());
         let unknown = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
         profile.producers.add(waiting, load);
         profile.producers.add(waiting, unknown);

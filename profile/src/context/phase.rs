@@ -266,7 +266,7 @@ const PYTHON: &[(&str, &[&str], Phase)] = &[
         Phase::Compilation,
     ),
     ("triton/compiler/compiler.py", &["compile"], Phase::Compilation),
-    // What JAX traces runs the program's own functions; only what it does with the result is told apart.
+    // What JAX traces runs the program's own functions; only what it does with the result is distinguished.
     ("jax/_src/interpreters/mlir.py", &[], Phase::Compilation),
     ("jax/_src/compiler.py", &[], Phase::Compilation),
     // An array is pickled.

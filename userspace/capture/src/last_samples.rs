@@ -54,7 +54,7 @@ impl SampleTimes {
         self.by_pid.get(&pid).copied().unwrap_or(0)
     }
 
-    /// Whether a process was neither published nor sampled lately.
+    /// Whether a process was neither published nor sampled recently.
     pub(crate) fn is_idle(&self, pid: u32, published_ns: u64, now_ns: u64) -> bool {
         self.are_current(now_ns) && self.of(pid).max(published_ns).saturating_add(IDLE_NS) <= now_ns
     }

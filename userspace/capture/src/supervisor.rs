@@ -312,7 +312,7 @@ mod tests {
             supervisor.spawn_restartable("waits", "all", body).unwrap().join().unwrap();
             assert_eq!(runs.iter().last(), Some(expect_runs), "{panics}");
             assert_eq!(supervisor.newly_restarted().len(), expect_restarts, "{panics}");
-            assert!(supervisor.newly_restarted().is_empty(), "each is told once");
+            assert!(supervisor.newly_restarted().is_empty(), "each is reported once");
             assert_eq!(supervisor.ended_early().is_some(), expect_end, "{panics}");
             assert!(supervisor.newly_stalled(Duration::ZERO).is_empty(), "{panics}");
         };

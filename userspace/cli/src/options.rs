@@ -286,7 +286,7 @@ pub(crate) struct ReportArgs {
     /// Print every table as text instead of one screen.
     #[arg(long, env = "DEEPCTX_REPORT_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub all: bool,
-    /// Print full names as text, however long; short ones have what tells names apart.
+    /// Print full names as text, however long; short ones keep what differs.
     #[arg(long, env = "DEEPCTX_REPORT_FULL_NAMES", action = ArgAction::SetTrue,
           value_parser = FalseyValueParser::new())]
     pub full_names: bool,
@@ -329,7 +329,7 @@ pub(crate) struct AnalyzeArgs {
     /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_ANALYZE_FORMAT", default_value = "text")]
     pub format: ReportFormat,
-    /// Print full names as text, however long; short ones have what tells names apart.
+    /// Print full names as text, however long; short ones keep what differs.
     #[arg(long, env = "DEEPCTX_ANALYZE_FULL_NAMES", action = ArgAction::SetTrue,
           value_parser = FalseyValueParser::new())]
     pub full_names: bool,

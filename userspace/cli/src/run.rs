@@ -190,7 +190,7 @@ impl Run {
         }
     }
 
-    /// Tells the session which threads of the capture were started again since the last call.
+    /// Reports to the session which threads of the capture were started again since the last call.
     fn pass_on_restarts(&self) {
         self.capture.newly_restarted().iter().for_each(|restart| self.session.on_restart(restart));
     }

@@ -228,7 +228,7 @@ mod tests {
             profile.frame(Frame::Instruction { kernel, offset, file, line })
         };
         let [waiting, load] = [at(0x10), at(0x4)];
-        let reason = profile.text("producer-before-block");
+        let reason = profile.text(deepctx_common::samples::NoProducer::BeforeBlock.key());
         let unknown = profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
         profile.producers.add(waiting, load);
         profile.producers.add(waiting, unknown);

@@ -6,6 +6,7 @@
 pub(crate) mod accelerators;
 mod comparison;
 mod counters;
+mod critical_path;
 mod event_difference;
 mod experiment;
 mod extremes;
@@ -38,6 +39,9 @@ use crate::tables::losses::Losses;
 use crate::tables::system::{SystemMetric, SystemMetrics};
 
 pub use comparison::write as write_comparison;
+pub(super) use critical_path::{
+    bound_in_words, guessed_links_in_words, path_in_words, within_clocks_in_words,
+};
 pub use event_difference::write as write_event_difference;
 pub use experiment::write as write_experiment;
 pub(super) use extremes::{extreme_in_words, without_stream};
@@ -46,12 +50,12 @@ pub use findings::write as write_findings;
 pub use model::write as write_model;
 pub(super) use model::{FIGURES, figure_cells};
 pub use names::Names;
+use names::cut_names;
 pub(super) use names::{ShortNames, short_column, short_kernels};
 pub(super) use not_measured::not_measured_in_words;
 pub use operator_comparison::write as write_operator_comparison;
 pub(super) use operators::{by_no_operator, sequence_in_words};
 pub use over_time::write as write_over_time;
-pub(super) use over_time::{bound_in_words, guessed_links_in_words, path_in_words, within_clocks_in_words};
 pub(super) use parallelism::{kinds_in_words, operations_in_words};
 pub(super) use pipeline::{communicators_in_words, inferred_in_words};
 pub(super) use ranks::{clock_in_words, slowest_path_in_words};

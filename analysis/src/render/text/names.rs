@@ -31,8 +31,8 @@ impl Names {
     }
 }
 
-/// The names of one column, in their order, with at most `width` characters each. Equal names get equal texts, different
-/// names different ones. With [`Names::Full`], they stay as they are.
+/// The names of one column, in their order, with at most `width` characters each. Equal names get equal texts,
+/// different names different ones. With [`Names::Full`], they stay as they are.
 pub(in crate::render) fn short_column<'n>(
     names: impl IntoIterator<Item = (FrameKind, &'n str)>,
     width: usize,
@@ -148,6 +148,11 @@ fn numbered(name: &str, number: u64, width: usize) -> String {
     name.chars().take(width.saturating_sub(number.chars().count())).chain(number.chars()).collect()
 }
 
+/// Names of a column, among which are such that have no parts: they are only cut.
+pub(super) fn cut_names<'n>(names: impl IntoIterator<Item = &'n String>, width: usize) -> Vec<String> {
+    short_column(names.into_iter().map(|name| (FrameKind::Operator, name.as_str())), width)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_in_the_middle_are_cut_where_they_differ() {
+    fn names_that_differ_in_the_middle_keep_what_differs() {
         check(
             15,
             &[

@@ -205,7 +205,7 @@ mod tests {
     use crate::over_time::Steps;
 
     #[test]
-    fn a_slow_rank_has_a_path_and_its_lack_is_said() {
+    fn a_slow_rank_has_a_path_or_says_why() {
         let steps = |length: u64| {
             let step = |n: u64| format!("step m {}..{} s#{n}\n", n * length, (n + 1) * length);
             text::parse(&(0..17).map(step).collect::<String>()).unwrap()

@@ -296,7 +296,7 @@ fn spinning_frame() -> Value {
     json!([SPINNING, kind_name(kind), what, "", folding(kind, SPINNING)])
 }
 
-/// By node: whether its frame begins or ends a wait for no call, as [`SpinState`] tells. Only the full view shows every
+/// By node: whether its frame begins or ends a wait for no call, by [`SpinState`]. Only the full view shows every
 /// call that may wait.
 fn waits(outline: &Outline<'_>, view: View) -> Vec<Option<bool>> {
     let contexts = &outline.contexts;
