@@ -59,8 +59,9 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
           default_values = DEFAULT_CONTEXT)]
     pub context: Vec<FrameSource>,
-    /// What else to record, in addition to the frames of `--context`. Most features attach probes to libraries. `live`
-    /// records what `auto` chooses, with a budget of 1%, unless this is given.
+    /// What else to record, in addition to the frames of `--context`. Most features attach probes to libraries.
+    ///
+    /// `live` records what `auto` chooses, with a budget of 1%, unless this is given.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
     pub probe: Vec<ProbeChoice>,
     /// Read source lines and inlined calls of native code from debug information, except from files with more of it

@@ -109,11 +109,6 @@ fn shares_of_time_are_found_by_names() {
             "30% of cpu-time is threads spinning at barriers, not computing",
         ),
         (
-            "spinning-threads",
-            "n clone3 / u libgomp.so.1+0x10 / u libgomp.so.1+0x20",
-            "30% of cpu-time is threads spinning at barriers, not computing",
-        ),
-        (
             "garbage-collection",
             "n gc_collect_main / n subtract_refs",
             "30% of cpu-time is Python's garbage collector",
@@ -162,6 +157,15 @@ fn shares_of_time_are_found_by_names() {
     ] {
         check_share(rule, &format!("{STEP} / {stack}"), expect);
     }
+}
+
+#[test]
+fn workers_of_a_runtime_without_names_spin() {
+    let worker = "P py-7 / T py/8 / n clone3 / u libgomp.so.1+0x10 / u libgomp.so.1+0x20";
+    let expect = "30% of cpu-time is threads spinning at barriers, not computing";
+    check("spinning-threads", &format!("P py-7 / T py/7 / n main 700\n{worker} 300"), expect);
+    let works = format!("{worker} / n main._omp_fn.0@/srv/app");
+    check("spinning-threads", &format!("P py-7 / T py/7 / n main 700\n{works} 300"), "healthy");
 }
 
 #[test]

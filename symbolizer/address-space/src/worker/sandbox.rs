@@ -44,6 +44,7 @@ pub struct Bounds {
 const ALLOWED: &[libc::c_long] = &[
     // Requests with the file to read, and answers.
     libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
     libc::SYS_read,
     libc::SYS_pread64,
     libc::SYS_write,
