@@ -171,8 +171,7 @@ fn a_trace_of_calls_has_each_with_its_end() {
 }
 
 /// What the work of each graph launch waited for: of the preceding nodes, the one that ended last. Waits have this
-/// basis;
-/// `unknown` is the number of nodes with unknown order.
+/// basis; `unknown` is the number of nodes with unknown order.
 fn graph_waits(rank: &RankTrace, basis: Basis, unknown: usize) -> Vec<(u64, u64)> {
     let (mut waits, mut without) = (Vec::new(), BTreeSet::new());
     for (id, op) in rank.trace.device.iter().filter(|(_, op)| op.graph_node != 0) {

@@ -39,8 +39,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for name in names(&options.folder)? {
         let (rows, lines) = compared(&binary, &options.folder, &name)?;
         rows.iter().for_each(|row| table += &line_of(&name, row));
+        println!("{name}: {}", if lines.is_empty() { "counts as plain counting does" } else { "see below" });
         wrong.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
-        println!("{name}: {}", if wrong.is_empty() { "counts as plain counting does" } else { "see below" });
     }
     for counted in plain::count(&options.folder, |file| timeline(&binary, file, None))? {
         let plain::CountResult { name, wrong: lines, rows } = counted;

@@ -63,11 +63,8 @@ pub fn short_labels<'n>(labels: impl IntoIterator<Item = (FrameKind, &'n str)>) 
         name.at_first = form;
         forms.insert(label, (name, form));
     }
-    lengthen_until_different(&mut forms);
-    names
-        .iter()
-        .map(|full| forms.get(full).map_or_else(String::new, |(name, form)| name.text(*form)))
-        .collect()
+    let texts = different_texts(&mut forms);
+    names.iter().map(|full| texts.get(full).cloned().unwrap_or_default()).collect()
 }
 
 /// The name of a layer without the prefix that it shares with its enclosing layer `outer`: `….attn (Attention)`.
@@ -77,28 +74,31 @@ pub fn layer_within(label: &str, outer: &str) -> Option<String> {
     Some(format!("…{rest}"))
 }
 
-fn lengthen_until_different(forms: &mut BTreeMap<&str, (Name<'_>, Form)>) {
+/// The texts of these names, lengthened until they differ.
+fn different_texts<'n>(forms: &mut BTreeMap<&'n str, (Name<'n>, Form)>) -> BTreeMap<&'n str, String> {
+    let mut texts: BTreeMap<&'n str, String> =
+        forms.iter().map(|(full, (name, form))| (*full, name.text(*form))).collect();
     loop {
-        let mut by_text: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for (full, (name, form)) in forms.iter() {
-            by_text.entry(name.text(*form)).or_default().push(full);
+        let mut by_text: BTreeMap<&str, Vec<&'n str>> = BTreeMap::new();
+        for (full, text) in &texts {
+            by_text.entry(text).or_default().push(*full);
         }
-        let mut settled = true;
-        for alike in by_text.values().filter(|alike| alike.len() > 1) {
-            settled = false;
-            let differing = first_difference(alike, forms);
-            let word = next_word(alike, forms);
+        let groups: Vec<Vec<&'n str>> = by_text.into_values().filter(|alike| alike.len() > 1).collect();
+        if groups.is_empty() {
+            return texts;
+        }
+        for alike in groups {
+            let differing = first_difference(&alike, forms);
+            let word = next_word(&alike, forms);
             for full in alike {
                 if let Some((name, form)) = forms.get_mut(full) {
                     *form = longer(*form, differing, word.is_some());
                     if *form == Form::Difference {
                         name.differing.extend(word);
                     }
+                    texts.insert(full, name.text(*form));
                 }
             }
-        }
-        if settled {
-            return;
         }
     }
 }

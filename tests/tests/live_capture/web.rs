@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::cli_support::folded;
 use crate::cli_support::recording::record_until;
 use crate::runtimes::{GREENLET, check_process, end_where_they_begin, installed};
-use crate::support::{Target, workload};
+use crate::support::{LONGEST, Target, workload};
 
 /// Requests at a time.
 const CLIENTS: usize = 2;
@@ -18,6 +18,8 @@ const GENERATORS: u64 = 300;
 /// Asks the service once.
 fn ask(port: u16) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // A service that hangs fails the test instead of hanging it.
+    stream.set_read_timeout(Some(LONGEST)).unwrap();
     stream.write_all(b"GET /total HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

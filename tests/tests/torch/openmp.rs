@@ -51,6 +51,9 @@ fn torch_openmp_helpers_appear_below_the_python_line() {
     check(&target, &[(":grow", "_omp_fn"), (":bend", "_omp_fn")]);
 }
 
+/// Samples of a helper that waits: enough for a hundredth of them to be several.
+const WAITING: u64 = 400;
+
 #[test]
 fn openmp_helpers_that_wait_are_shown_as_spinning() {
     // With more threads than CPUs, libgomp's threads fall asleep almost at once.
@@ -61,7 +64,7 @@ fn openmp_helpers_that_wait_are_shown_as_spinning() {
     let Some(mut program) = with_torch("torch_openmp.py") else { return };
     let target = Target::start(&mut program);
     let (_folder, file) = record_until(&target.pid(), &["--freq", "499"], |file| {
-        Samples::of(file).with(&["gomp_thread_start", "barrier_wait"]) > 50
+        Samples::of(file).with(&["gomp_thread_start", "barrier_wait"]) > WAITING
     });
     let profile = deepctx_storage::open(Path::new(&file)).unwrap().profile;
     let mut tree = MergedTree::new(Selection::of(Metric::Samples)).with_spinning_apart();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use deepctx_analysis::findings::Settings;
 use deepctx_analysis::over_time::Steps;
 use deepctx_analysis::render::screen::event_tables;
@@ -100,6 +100,8 @@ struct StaticSnapshots {
     trace: Trace,
     /// The tables over all events, computed on first use: of a large trace, they take seconds.
     event_tables: Option<Arc<[EventTable]>>,
+    /// Whether a thread computes them.
+    computes_tables: bool,
 }
 
 /// Individual events of a file, for the timeline.
@@ -156,8 +158,7 @@ impl StaticSnapshots {
         let Some(lanes) = self.trace.lanes().cloned() else { return };
         snapshot.extra = match request.part {
             TabRequest::EventTables => {
-                let compute = || event_tables(&OverTime::compute(lanes.0.job(), Steps::default()));
-                let tables = Arc::clone(self.event_tables.get_or_insert_with(compute));
+                let tables = Arc::clone(self.event_tables.get_or_insert_with(|| tables_of(&lanes)));
                 TabData::EventTables(lanes, tables)
             }
             TabRequest::EventRange(from, to) => {
@@ -169,10 +170,33 @@ impl StaticSnapshots {
         };
     }
 
+    /// Whether a request has to wait for tables that a thread computes and sends to `done`. The first one starts it.
+    fn waits_for_tables(&mut self, request: &Request, done: &Sender<Arc<[EventTable]>>) -> bool {
+        if request.part != TabRequest::EventTables || self.event_tables.is_some() {
+            return false;
+        }
+        let Some(lanes) = self.trace.lanes().cloned() else { return false };
+        if !self.computes_tables {
+            let done = done.clone();
+            let compute = move || {
+                // Without a receiver, the view has ended.
+                let _ = done.send(tables_of(&lanes));
+            };
+            let thread = std::thread::Builder::new().name("event-tables".into());
+            // Without a thread, they are computed with the snapshot.
+            self.computes_tables = thread.spawn(compute).is_ok();
+        }
+        self.computes_tables
+    }
+
     fn stored(&mut self, opened: &OpenedProfile, request: &Request) -> Snapshot {
         let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
         self.of(&opened.profile, header, request)
     }
+}
+
+fn tables_of(lanes: &SharedLanes) -> Arc<[EventTable]> {
+    event_tables(&OverTime::compute(lanes.0.job(), Steps::default()))
 }
 
 fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
@@ -198,20 +222,39 @@ struct StoredSnapshots {
 }
 
 impl StoredSnapshots {
-    fn new(mut snapshots: StaticSnapshots, opened: OpenedProfile) -> std::io::Result<Self> {
-        // One request per change on the screen; only the newest is answered.
+    fn new(snapshots: StaticSnapshots, opened: OpenedProfile) -> std::io::Result<Self> {
         let (requests, received) = unbounded::<Request>();
-        let (answer, answers) = bounded(1);
-        std::thread::Builder::new().name("snapshots".into()).spawn(move || {
-            while let Ok(first) = received.recv() {
-                let request = received.try_iter().last().unwrap_or(first);
-                let snapshot = Arc::new(snapshots.stored(&opened, &request));
-                if answer.send((request, snapshot)).is_err() {
-                    return;
-                }
-            }
-        })?;
+        let (answers_to, answers) = bounded(1);
+        let thread = std::thread::Builder::new().name("snapshots".into());
+        thread.spawn(move || answer(snapshots, &opened, &received, &answers_to))?;
         Ok(Self { requests, answers, requested: None })
+    }
+}
+
+/// Answers requests until no screen waits for one: one per change on the screen, and only the newest. While another
+/// thread computes the tables over all events, it answers those that need no tables.
+fn answer(
+    mut snapshots: StaticSnapshots,
+    opened: &OpenedProfile,
+    received: &Receiver<Request>,
+    answers: &Sender<(Request, Arc<Snapshot>)>,
+) {
+    let (done, computed) = bounded(1);
+    let mut newest: Option<Request> = None;
+    loop {
+        select! {
+            recv(received) -> first => match first {
+                Ok(first) => newest = Some(received.try_iter().last().unwrap_or(first)),
+                Err(_) => return,
+            },
+            recv(computed) -> tables => snapshots.event_tables = tables.ok(),
+        }
+        let ready = newest.take_if(|request| !snapshots.waits_for_tables(request, &done));
+        let Some(request) = ready else { continue };
+        let snapshot = Arc::new(snapshots.stored(opened, &request));
+        if answers.send((request, snapshot)).is_err() {
+            return;
+        }
     }
 }
 
@@ -242,14 +285,33 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn tables_over_events_are_computed_once() {
+    fn with_lanes() -> StaticSnapshots {
         let job = Job::new(vec![("trace.json".to_owned(), trace::Trace::new())]).unwrap();
         let lanes = SharedLanes(Arc::new(EventLanes::new(Arc::new(job), |_| 0)));
-        let mut snapshots = StaticSnapshots { trace: Trace::Lanes(lanes), ..StaticSnapshots::default() };
+        StaticSnapshots { trace: Trace::Lanes(lanes), ..StaticSnapshots::default() }
+    }
+
+    fn request(part: TabRequest) -> Request {
+        Request { part, ..Request::of(Metric::GpuTime) }
+    }
+
+    #[test]
+    fn only_requests_for_tables_wait_for_them() {
+        let (done, computed) = bounded(1);
+        let mut snapshots = with_lanes();
+        for (part, waits) in [(TabRequest::Events, false), (TabRequest::EventTables, true)] {
+            assert_eq!(snapshots.waits_for_tables(&request(part), &done), waits);
+        }
+        snapshots.event_tables = computed.recv().ok();
+        assert!(!snapshots.waits_for_tables(&request(TabRequest::EventTables), &done));
+    }
+
+    #[test]
+    fn tables_over_events_are_computed_once() {
+        let mut snapshots = with_lanes();
         let mut tables = |part: TabRequest| {
             let mut snapshot = Snapshot::default();
-            snapshots.events(&Request { part, ..Request::of(Metric::GpuTime) }, &mut snapshot);
+            snapshots.events(&request(part), &mut snapshot);
             match snapshot.extra {
                 TabData::EventTables(_, tables) => Some(tables),
                 _ => None,

@@ -104,13 +104,20 @@ impl<'n> Cut<'n> {
 
     /// Numbers names that still read the same: they differ at more places than they have room for.
     fn number(&mut self) {
+        let width = self.width;
         let mut taken: BTreeSet<String> = self.texts.values().cloned().collect();
+        // By begin of the text: the last number. Searching from 1 again would take quadratic time.
+        let mut last: BTreeMap<String, u64> = BTreeMap::new();
         for names in self.alike() {
-            let long = names.into_iter().filter(|name| name.chars().count() > self.width);
-            for name in long.collect::<Vec<_>>() {
-                let mut texts = (1u64..).map(|number| numbered(name, number, self.width));
-                let text = texts.find(|text| !taken.contains(text)).unwrap_or_default();
-                taken.insert(text.clone());
+            for name in names.into_iter().filter(|name| name.chars().count() > width) {
+                let last = last.entry(numbered(name, 1, width)).or_default();
+                let text = loop {
+                    *last += 1;
+                    let text = numbered(name, *last, width);
+                    if taken.insert(text.clone()) {
+                        break text;
+                    }
+                };
                 self.texts.insert(name, text);
             }
         }
