@@ -9,16 +9,6 @@ pub trait Memory {
     /// unspecified.
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool;
 
-    /// Like [`Self::read_words`], but only the first `count` of the words, at least one and at most all of them. The
-    /// others stay as they are.
-    #[inline(always)]
-    fn read_first<const N: usize>(&self, address: u64, words: &mut [u64; N], count: u16) -> bool {
-        match words.get_mut(..usize::from(count).clamp(1, N)) {
-            Some(first) => self.read_words(address, first),
-            None => false,
-        }
-    }
-
     /// The `N` words at `address`, in one access.
     #[inline(always)]
     fn read_array<const N: usize>(&self, address: u64) -> Option<[u64; N]> {

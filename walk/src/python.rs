@@ -357,8 +357,7 @@ fn checksum<M: Memory>(memory: &M, code: u64, layout: &PythonLayout, buffers: &m
         return Some(seen.checksum as u32);
     }
     let words = code.wrapping_add(u64::from(layout.code_identity));
-    // No more than those: each cache line of a code object is one that no other read of the walk needs.
-    if !memory.read_first(words, &mut buffers.code, layout.code_identity_words) {
+    if !memory.read_words(words, &mut buffers.code) {
         return None;
     }
     let parts = parts_sum(&buffers.code, layout.code_identity_words);

@@ -197,17 +197,6 @@ impl Memory for DirectMemory {
     }
 
     #[inline(always)]
-    fn read_first<const N: usize>(&self, address: u64, words: &mut [u64; N], count: u16) -> bool {
-        // The kernel's verifier must see the bounds on the register that is passed to the helper.
-        let bytes = core::hint::black_box(u32::from(count) * 8);
-        if bytes == 0 || bytes > (N * 8) as u32 {
-            return self.read_words(address, words);
-        }
-        // SAFETY: the size is within the destination; the helper checks the source and never faults.
-        unsafe { bpf_probe_read_user(words.as_mut_ptr().cast(), bytes, address as *const _) == 0 }
-    }
-
-    #[inline(always)]
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
         // SAFETY: destination and size agree; the helper checks the source and never faults.
         unsafe {
@@ -272,11 +261,6 @@ impl Memory for Kernel {
         }
         let filled = address & 7 == 0 && fill_below(window, address, words.len() as u64 * 8) != 0;
         filled && window.copy_to(address, words) || self.read_words(address, words)
-    }
-
-    #[inline(always)]
-    fn read_first<const N: usize>(&self, address: u64, words: &mut [u64; N], count: u16) -> bool {
-        DirectMemory.read_first(address, words, count)
     }
 
     #[inline(always)]
