@@ -3,6 +3,7 @@
 //! Owns: [`Contexts`]. Because: a hot function is fixed at its call site. Does not: shorten stacks; renderers do.
 
 use deepctx_profile::frame::FrameKind;
+use deepctx_profile::view::View;
 use serde::Serialize;
 
 use crate::amount::{Amount, exclusive, percent};
@@ -24,18 +25,23 @@ pub struct Context {
     /// Kind of code of each frame.
     #[serde(skip)]
     pub kinds: Vec<FrameKind>,
+    /// Whether every call that may wait is among them: only the full view shows each.
+    #[serde(skip)]
+    pub has_callers: bool,
 }
 
 impl Contexts {
     /// The hottest contexts.
     pub fn compute(subset: &Subset<'_>) -> Self {
         let (unit, total) = (subset.metric().unit(), subset.total());
+        let has_callers = subset.selection().shown.view == View::Full;
         let hottest = subset.tree().hottest(subset.selection().rows).into_iter();
         let rows = hottest.map(|(value, frames)| Context {
             exclusive: Amount::new(value, unit),
             exclusive_percent: percent(value, total),
             frames: frames.iter().map(|label| label.text.clone()).collect(),
             kinds: frames.iter().map(|label| label.kind).collect(),
+            has_callers,
         });
         let rows: Vec<_> = rows.collect();
         Table { left_out: subset.tree().nodes_with_own_value().saturating_sub(rows.len()), rows }

@@ -189,7 +189,7 @@ fn contexts(contexts: &[Context], depth: usize, names: Names, out: &mut dyn Writ
 /// The frames of a context without those that only forward a call, unless the time is spent there.
 fn telling(context: &Context) -> Vec<(FrameKind, &str)> {
     let frames = context.kinds.iter().copied().zip(context.frames.iter().map(String::as_str));
-    let frames = spinning_apart(frames.collect());
+    let frames = if context.has_callers { spinning_apart(frames.collect()) } else { frames.collect() };
     let last = frames.len().saturating_sub(1);
     let frames = frames.into_iter().enumerate();
     let telling = frames.filter(|(at, (kind, label))| *at == last || !is_wrapper(*kind, label));

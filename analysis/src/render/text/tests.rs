@@ -5,6 +5,7 @@ use deepctx_profile::ledger::{Account, Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::View;
 
 use super::*;
 use crate::{Selection, Subset};
@@ -406,6 +407,20 @@ fn threads_that_wait_for_no_call_are_apart_in_contexts() {
     );
     let contexts = &report(&profile, 3).contexts.rows;
     assert_eq!(contexts[1].frames, ["a-1", "clone3", "gomp_thread_start", "gomp_barrier_wait_end"]);
+}
+
+#[test]
+fn calls_that_a_view_hides_still_wait() {
+    let profile = profile("P a-1 / y t.py:f / n gomp_barrier_wait_end 1000000");
+    for view in [View::Full, View::Native] {
+        let mut selection = Selection { rows: 3, ..Selection::of(Metric::CpuTime) };
+        selection.shown.view = view;
+        let rows = crate::Contexts::compute(&Subset::new(&profile, &selection)).rows;
+        let mut out = Vec::new();
+        contexts(&rows, 3, Names::Short, &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        assert!(shown.contains("gomp_barrier_wait_end") && !shown.contains("[spinning]"), "{shown}");
+    }
 }
 
 #[test]
