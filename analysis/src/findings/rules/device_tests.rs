@@ -225,6 +225,79 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     check("full-memory", LAUNCHES, READ_GPUS);
 }
 
+/// A program that allocates managed memory at one line, so many times so many MiB, and launches kernels.
+fn managed(times: u64, mib: u64) -> String {
+    format!(
+        "alloc-bytes: P py-7 / y /a/train.py:load:9 / a cuMemAllocManaged {times}x{}
+         kernels: P py-7 / y /a/train.py:step:31 / a cuLaunchKernel / g gemm 5x1\n",
+        mib << 20
+    )
+}
+
+/// What `managed-memory` says of 32 MiB.
+fn managed_32(part: &str, why: &str) -> String {
+    format!("32.0 MiB of managed memory is allocated, {part} of it prefetched: {why}")
+}
+
+const MAY_WAIT: &str = "kernels may wait for its pages";
+
+#[test]
+fn managed_memory_that_is_not_prefetched_is_found() {
+    const RULE: &str = "managed-memory";
+    let prefetching = |mib: u64| {
+        let call = "copy-bytes: P py-7 / y /a/train.py:step:30 / a cudaMemPrefetchAsync / g prefetch";
+        format!("{}{call} 1x{}", managed(1, 32), mib << 20)
+    };
+    check(RULE, &managed(1, 32), &managed_32("none", MAY_WAIT));
+    check(RULE, &prefetching(1), &managed_32("3.1%", MAY_WAIT));
+    check(RULE, &prefetching(32), "healthy");
+    // How much these prefetch is not read.
+    check(RULE, &(managed(1, 32) + "calls: P py-7 / a cuMemPrefetchBatchAsync 1x1"), "healthy");
+    // A copy moves no pages.
+    check(RULE, &prefetching(32).replace("g prefetch", "g memcpy HtoD"), &managed_32("none", MAY_WAIT));
+    // Another process prefetches, or launches.
+    let other = |of: &str, lines: &str| lines.replace(&format!("{of}: P py-7"), &format!("{of}: P py-8"));
+    check(RULE, &other("copy-bytes", &prefetching(32)), &managed_32("none", MAY_WAIT));
+    check(RULE, &other("kernels", &managed(1, 32)), "healthy");
+    // Small ones, however many.
+    check(RULE, &managed(32, 1), "healthy");
+    check(RULE, &managed(1, 32).replace("cuMemAllocManaged", "cuMemAlloc_v2"), "healthy");
+    check(RULE, LAUNCHES, "record with a command that it starts, without --no-gpu");
+    check(RULE, NO_DEVICE, LAUNCH);
+}
+
+#[test]
+fn more_managed_memory_than_fits_into_gpus_is_found() {
+    const RULE: &str = "managed-memory";
+    let gpus = |count: u32| -> String {
+        let memory = "system:memory-total-bytes: m machine / m gpu";
+        let gpu = |number: u32| format!("{memory} {number} GPU 20x{}\n", 24 << 20);
+        (0..count).map(gpu).collect()
+    };
+    let moves = managed_32("none", "more is live than fits into all GPUs, so its pages move in and out");
+    check(RULE, &(managed(2, 16) + &gpus(1)), &moves);
+    check(RULE, &(managed(2, 16) + &gpus(2)), &managed_32("none", MAY_WAIT));
+    // The first is freed before the second is allocated, for all that is known.
+    let freed = "returned-bytes: P py-7 / y /a/train.py:load:9 / a cuMemAllocManaged 1x16777216\n";
+    check(RULE, &(managed(2, 16) + freed + &gpus(1)), &managed_32("none", MAY_WAIT));
+    // One that is too large alone, freed at the end.
+    let freed = freed.replace("16777216", "33554432");
+    check(RULE, &(managed(1, 32) + &freed + &gpus(1)), &moves);
+}
+
+#[test]
+fn lines_that_allocate_most_managed_memory_come_first() {
+    let pool = "alloc-bytes: P py-7 / y /a/train.py:pool:5 / a cuMemAllocManaged 2x67108864\n";
+    let other = "alloc-bytes: P py-7 / y /a/train.py:plain:7 / a cuMemAlloc_v2 1x67108864\n";
+    let mut settings = Settings::default();
+    settings.only("managed-memory").unwrap();
+    let profile = profile(&(managed(1, 32) + pool + other));
+    let found = Findings::of_profile(&profile, Nanos(10_000_000_000), &settings).findings;
+    let places: Vec<&str> = found[0].places.iter().map(|place| place.name.as_str()).collect();
+    assert_eq!(places, ["train.py:pool:5", "train.py:load:9"]);
+    assert_eq!((found[0].violations, found[0].datapoints), (3, 4));
+}
+
 /// A program that launches work, on a machine whose GPUs are read twice a second for 10 s: how many milliseconds of
 /// each half second each of them is busy, slowed down by heat, and slowed down by its power limit.
 pub(super) fn throttled(gpus: &[[u64; 3]]) -> String {

@@ -155,6 +155,11 @@ fn device_defects() -> Vec<Defect> {
             format!("{pageable}\n{KERNEL} gemm 100x10000000"),
             "at most 50.0% of time of kernels and copies, 10.0% of the capture",
         ),
+        (
+            "managed-memory",
+            "alloc-bytes: P py-7 / a cudaMallocManaged 1x33554432\nkernels: P py-7 / g add 5x1".into(),
+            "not known",
+        ),
         ("single-precision", kernels("ampere_sgemm_32x32"), of_kernels),
         ("odd-sizes", sizes.into(), "not known"),
         ("communication", kernels("ncclDevKernel_AllReduce"), of_kernels),

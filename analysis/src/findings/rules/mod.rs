@@ -39,6 +39,7 @@ mod loader_workers;
 mod loading;
 mod logging_time;
 mod lost_events;
+mod managed_memory;
 mod memory_pressure;
 mod network_limit;
 mod odd_sizes;
@@ -127,6 +128,7 @@ pub const RULES: &[&Rule] = &[
     &blocking_waits::RULE,
     &blocking_copies::RULE,
     &pageable_copies::RULE,
+    &managed_memory::RULE,
     &single_precision::RULE,
     &odd_sizes::RULE,
     &communication::RULE,

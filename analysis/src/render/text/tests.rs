@@ -192,7 +192,7 @@ fn an_empty_profile_says_so() {
             0 ns in 0 values, 99 Hz per CPU, 0 calling contexts
 
             Findings, by what could be won at most
-              none: 0 rules checked, 53 without their input (deepctx-bpf analyze)
+              none: 0 rules checked, 54 without their input (deepctx-bpf analyze)
 
             Hottest functions
               there are no values of cpu-time
