@@ -41,7 +41,7 @@ class Node:
     @property
     def phase(self) -> str:
         """The part of training or serving that it belongs to, as queries name it: `forward`, `backward`, `optimizer`,
-        `data loading`, …; `other` where no frame tells.
+        `data loading`, …; `other` where no frame shows it.
         """
     @property
     def module(self) -> str | None:

@@ -13,7 +13,7 @@ fn main_threads(pid: &str) -> Vec<Value> {
     let dump: Value =
         serde_json::from_str(&expect_code(0, &["dump", "--pid", pid, "--format", "json"])).unwrap();
     let mut processes = dump["processes"].as_array().unwrap().clone();
-    processes.sort_by_key(|process| process["pid"].to_string() != pid);
+    processes.sort_by_key(|process| process["pid"].as_u64() != pid.parse().ok());
     let main_of = |process: &Value| {
         let threads = process["threads"].as_array().unwrap();
         threads.iter().find(|thread| thread["tid"] == process["pid"]).unwrap().clone()

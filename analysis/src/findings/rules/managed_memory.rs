@@ -103,12 +103,7 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, managed: &[Allocations], pref
         metric: Metric::AllocBytes.name(),
         share_percent: percent(bytes, all.sum),
         gain: Gain::Unknown { because: "how long kernels wait for pages is not measured".into() },
-        places: facts.places(
-            Metric::AllocBytes,
-            PlaceKey::Line,
-            |node| contexts.contains(&node),
-            all.sum,
-        ),
+        places: facts.places(Metric::AllocBytes, PlaceKey::Line, |node| contexts.contains(&node), all.sum),
         evidence,
         advice: "Prefetch it before the first launch of the operator that uses it (cudaMemPrefetchAsync), or say where \
                  it belongs (cudaMemAdvise, whose calls this does not see). What only kernels use needs no managed \

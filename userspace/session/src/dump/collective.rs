@@ -64,9 +64,7 @@ pub(super) fn of(frames: &[DumpedFrame]) -> Option<String> {
 
 fn is_of_pytorch(frame: &DumpedFrame) -> bool {
     let is_operation = |name: &&str| frame.function.strip_prefix(*name).is_some_and(is_rest);
-    frame.kind == "python"
-        && frame.file.ends_with(PYTORCH)
-        && OF_PYTORCH.iter().any(|name| is_operation(name))
+    frame.kind == "python" && frame.file.ends_with(PYTORCH) && OF_PYTORCH.iter().any(is_operation)
 }
 
 /// `all_gather` stands for `all_gather_into_tensor`, too, and `reduce` for `reduce_scatter_tensor`, but not for another
