@@ -309,7 +309,8 @@ pub(crate) fn fastapi_python() -> Result<PathBuf> {
 
 /// An interpreter with gunicorn, whose workers run greenlets.
 pub(crate) fn gunicorn_python() -> Result<PathBuf> {
-    venv("gunicorn", &["gunicorn", "gevent"])
+    // Its worker of gevent needs `packaging`, which its package does not name.
+    venv("gunicorn", &["gunicorn", "gevent", "packaging"])
 }
 
 /// An interpreter with numba, whose compiler is LLVM.
