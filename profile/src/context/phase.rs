@@ -114,6 +114,7 @@ impl FrameFacts {
 /// are not used in a profile without another one.
 pub fn phases(profile: &Profile) -> Vec<Phase> {
     let of_frame = facts(profile);
+    let mut trains = false;
     let mut phases = vec![Phase::Other; profile.tree.len()];
     let mut is_called = vec![false; profile.tree.len()];
     let mut states = vec![SpinState::default(); profile.tree.len()];
@@ -122,7 +123,8 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
         let Ok(id) = u32::try_from(number) else { break };
         let node = profile.tree.node(NodeId::from_number(id));
         let frame = profile.frames.get(node.frame);
-        let own = of_frame.get(node.frame.index()).copied().flatten().unwrap_or_default();
+        let own = of_frame.get(node.frame.index()).copied().unwrap_or_default();
+        trains |= own.phase.is_part() && own.phase != Phase::Evaluation;
         let parent = node.parent.index();
         states[number] = states[parent].then(own.spin);
         let [was_idle, is_idle] = [parent, number].map(|at| states[at] == SpinState::Idle);
@@ -150,8 +152,7 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
         };
     }
     // Web servers validate too.
-    let trains = |phase: Phase| phase.is_part() && phase != Phase::Evaluation;
-    if !of_frame.iter().flatten().any(|facts| trains(facts.phase)) {
+    if !trains {
         phases.fill(Phase::Other);
     }
     phases
@@ -159,18 +160,13 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
 
 /// The facts of every frame of the tree, by its number. Web servers validate too: a Python function evaluates if work
 /// of a model is below it somewhere.
-fn facts(profile: &Profile) -> Vec<Option<FrameFacts>> {
+fn facts(profile: &Profile) -> Vec<FrameFacts> {
     let nodes = 1..u32::try_from(profile.tree.len()).unwrap_or(u32::MAX);
     let node = |number: u32| profile.tree.node(NodeId::from_number(number));
     // Frames are far fewer than nodes.
-    let mut facts: Vec<Option<FrameFacts>> = vec![None; profile.frames.len()];
-    for number in nodes.clone() {
-        let id = node(number).frame;
-        if let Some(known @ None) = facts.get_mut(id.index()) {
-            *known = Some(FrameFacts::of(profile, profile.frames.get(id)));
-        }
-    }
-    if !facts.iter().flatten().any(|facts| facts.may_evaluate) {
+    let mut facts: Vec<FrameFacts> =
+        profile.frames.iter().map(|(_, frame)| FrameFacts::of(profile, frame)).collect();
+    if !facts.iter().any(|facts| facts.may_evaluate) {
         return facts;
     }
     // The innermost node at or above each that may evaluate; 0 for none.
@@ -178,7 +174,7 @@ fn facts(profile: &Profile) -> Vec<Option<FrameFacts>> {
     let mut evaluates = vec![false; profile.tree.len()];
     for number in nodes.clone() {
         let (at, number) = (node(number), number as usize);
-        let own = facts.get(at.frame.index()).copied().flatten().unwrap_or_default();
+        let own = facts.get(at.frame.index()).copied().unwrap_or_default();
         let above = evaluating[at.parent.index()];
         evaluating[number] = if own.may_evaluate { number } else { above };
         evaluates[above] |= own.is_of_model && above != 0;
@@ -194,7 +190,7 @@ fn facts(profile: &Profile) -> Vec<Option<FrameFacts>> {
         }
     }
     for (facts, is_shown) in facts.iter_mut().zip(shown) {
-        if let Some(facts) = facts.as_mut().filter(|facts| facts.may_evaluate && !is_shown) {
+        if facts.may_evaluate && !is_shown {
             facts.phase = Phase::Other;
         }
     }
