@@ -36,11 +36,12 @@ pub fn walk_chain(memory: &WalkedMemory<'_>, question: &[u8]) -> Vec<u8> {
 }
 
 impl Tasks {
-    /// As [`Tasks::chain`], within the memory reader; on this thread if there is none.
+    /// The await chain of the task whose coroutine has its frame at `frame`, walked by the memory reader; on this
+    /// thread if there is none. `runtime`: the address of `_PyRuntime`.
     ///
     /// # Errors
     /// The reason why there is no task, or why its chain is not known.
-    pub(super) fn chain_in_reader(
+    pub(super) fn chain(
         &mut self,
         memory: &dyn TargetMemory,
         layout: &'static Layout,
@@ -276,7 +277,7 @@ mod tests {
         let elsewhere = ReadElsewhere { memory: memory(), silent: false };
         let mut tasks = Tasks::default();
         for _ in 0..2 {
-            assert_eq!(tasks.chain_in_reader(&elsewhere, layout(), RUNTIME, frame()), Ok(chain()));
+            assert_eq!(tasks.chain(&elsewhere, layout(), RUNTIME, frame()), Ok(chain()));
             assert_eq!(tasks.known.get(&COROUTINE), Some(&TASK), "the next question says so");
             assert_eq!((tasks.task_type, tasks.examined), (TASK + 0x8000, 1), "it is searched once");
         }
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn a_silent_chain_is_unreadable() {
         let silent = ReadElsewhere { memory: memory(), silent: true };
-        let found = Tasks::default().chain_in_reader(&silent, layout(), RUNTIME, frame());
+        let found = Tasks::default().chain(&silent, layout(), RUNTIME, frame());
         assert_eq!(found, Err(NoTask::Unreadable));
     }
 

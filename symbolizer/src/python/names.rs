@@ -163,7 +163,7 @@ impl PythonSymbols {
     pub fn await_chain(&mut self, pid: u32, frame: u64) -> Result<AwaitChain, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
         // The process chose every address of a chain, and others wait for this thread.
-        process.tasks.chain_in_reader(&*process.memory, process.layout, process.runtime, frame)
+        process.tasks.chain(&*process.memory, process.layout, process.runtime, frame)
     }
 
     /// Records PyTorch modules that were called, see [`Modules::record_calls`].

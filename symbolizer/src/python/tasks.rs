@@ -124,21 +124,6 @@ impl Tasks {
         self.examined = 0;
     }
 
-    /// The await chain of the task whose coroutine has its frame at `frame`. `runtime`: the address of `_PyRuntime`.
-    ///
-    /// # Errors
-    /// The reason why there is no task, or why its chain is not known.
-    pub fn chain(
-        &mut self,
-        memory: &dyn TargetMemory,
-        layout: &'static Layout,
-        runtime: u64,
-        frame: u64,
-    ) -> Result<AwaitChain, NoTask> {
-        self.find_published(memory, layout, runtime);
-        self.walk_here(memory, layout, runtime, frame)
-    }
-
     /// Looks for the offsets that `_asyncio` publishes.
     pub(super) fn find_published(
         &mut self,
@@ -152,7 +137,7 @@ impl Tasks {
         }
     }
 
-    /// As [`Self::chain`], with the offsets found so far.
+    /// As [`Self::chain`], on this thread, with the offsets found so far.
     pub(super) fn walk_here(
         &mut self,
         memory: &dyn TargetMemory,
