@@ -16,6 +16,9 @@ use crate::tables::system::{Percentiles, SystemMetric, rows};
 pub(super) const MIN_SECONDS: Parameter =
     Parameter { name: "min_seconds", default: 10.0, source: "own; SageMaker Debugger waits for 1000 values" };
 
+/// Share of the windows that SageMaker's limits on use are about.
+pub(super) const NEARLY_ALL: f64 = 0.95;
+
 /// Minimum share of the machine's readings that a GPU must have answered, percent: this excludes a driver that starts
 /// late.
 const READINGS_MIN_PERCENT: f64 = 90.0;
@@ -36,6 +39,16 @@ impl Utilization {
     /// Converts a share of these windows to a share of the capture, both in percent.
     pub(super) fn of_capture(&self, percent: f64) -> f64 {
         percent * self.share
+    }
+
+    /// Mean over the GPUs.
+    pub(super) fn mean_busy(&self) -> f64 {
+        self.gpus.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / self.gpus.len().max(1) as f64
+    }
+
+    /// What each GPU stays below in nearly all windows.
+    pub(super) fn busy_at_most(&self) -> f64 {
+        self.gpus.iter().filter_map(|gpu| gpu.busy.at(NEARLY_ALL)).fold(0.0, f64::max)
     }
 
     /// How busy the busiest GPU was, window by window.

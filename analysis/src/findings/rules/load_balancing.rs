@@ -65,7 +65,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     // The first of those that are equally busy.
     let extremes = all.iter().rev().max_by(by_mean).zip(all.iter().min_by(by_mean));
     let Some((busiest, idlest)) = extremes else { return Outcome::Healthy { datapoints } };
-    let mean = all.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / all.len() as f64;
+    let mean = utilization.mean_busy();
     let (above, distance) = (busiest.mean_busy - mean, most_distant(all));
     let least = values.get("min_percent");
     if distance <= values.get("min_distance") || above < least || above <= 0.0 {

@@ -1,6 +1,6 @@
 //! Batches that leave CPUs, GPUs and their memory unused.
 
-use super::gpu_windows::{MIN_SECONDS, gpus};
+use super::gpu_windows::{MIN_SECONDS, NEARLY_ALL, gpus};
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::reason;
@@ -24,28 +24,24 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Value that nearly all windows stay below.
-const NEARLY_ALL: f64 = 0.95;
-
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let utilization = match gpus(facts, values.get("min_seconds")) {
         Ok(utilization) => utilization,
         Err(missing) => return missing,
     };
     let datapoints = utilization.windows;
-    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let memory = utilization.gpus.iter().map(|gpu| gpu.memory.as_ref()?.at(NEARLY_ALL));
     let Some(memory) = memory.collect::<Option<Vec<_>>>() else {
         return Outcome::missing(reason::NO_GPU_MEMORY);
     };
-    let memory = most(&mut memory.into_iter());
-    let busy = most(&mut utilization.gpus.iter().filter_map(|gpu| gpu.busy.at(NEARLY_ALL)));
+    let memory = memory.into_iter().fold(0.0, f64::max);
+    let busy = utilization.busy_at_most();
     let cpus = utilization.cpus.at(NEARLY_ALL).unwrap_or(0.0);
     let limits = [(cpus, "max_cpu_percent"), (busy, "max_gpu_percent"), (memory, "max_memory_percent")];
     if limits.iter().any(|(share, limit)| *share >= values.get(limit)) {
         return Outcome::Healthy { datapoints };
     }
-    let mean = utilization.gpus.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / utilization.gpus.len() as f64;
+    let mean = utilization.mean_busy();
     let idle = utilization.of_capture(100.0 - mean);
     let is_one = utilization.gpus.len() == 1;
     let draft = Draft {

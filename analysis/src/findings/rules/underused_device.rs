@@ -20,9 +20,6 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Share of the windows that the limit is about.
-const NEARLY_ALL: f64 = 0.95;
-
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let utilization = match gpus(facts, values.get("min_seconds")) {
         Ok(utilization) => utilization,
@@ -31,11 +28,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let (all, limit) = (&utilization.gpus, values.get("max_percent"));
     let datapoints = utilization.windows * all.len() as u64;
     // Another GPU may have a display only.
-    let busy = all.iter().filter_map(|gpu| gpu.busy.at(NEARLY_ALL)).fold(0.0, f64::max);
+    let busy = utilization.busy_at_most();
     if busy >= limit {
         return Outcome::Healthy { datapoints };
     }
-    let mean = all.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / all.len().max(1) as f64;
+    let mean = utilization.mean_busy();
     let rest = utilization.of_capture(100.0 - mean);
     let count = all.len() as u64;
     let verb = if count == 1 { "is" } else { "are" };
