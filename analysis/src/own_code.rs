@@ -82,20 +82,20 @@ mod tests {
             "/usr/lib64/python3.13t/threading.py",
             "/opt/lib/pypy3.10/json/decoder.py",
             // A checkout, as an editable installation has it.
-            "/home/me/pytorch/torch/optim/adam.py",
+            "/srv/me/pytorch/torch/optim/adam.py",
             "/v/torch/_tensor.py",
-            "/work/torch/torch/nn/modules/module.py",
+            "/srv/torch/torch/nn/modules/module.py",
         ] {
             assert!(is_of_library(file), "{file}");
         }
         for file in [
             "train.py",
-            "/work/torch/train.py",
-            "/work/torch/__init__.py",
-            "/work/torch/utils/metrics.py",
-            "/work/mytorch/optim/adam.py",
-            "/home/me/lib/python/train.py",
-            "/home/me/lib/python-models/train.py",
+            "/srv/torch/train.py",
+            "/srv/torch/__init__.py",
+            "/srv/torch/utils/metrics.py",
+            "/srv/mytorch/optim/adam.py",
+            "/srv/me/lib/python/train.py",
+            "/srv/me/lib/python-models/train.py",
             "<stdin>",
         ] {
             assert!(!is_of_library(file), "{file}");
@@ -106,6 +106,6 @@ mod tests {
     fn only_files_of_torch_are_of_torch() {
         assert!(is_of_torch("/v/lib/python3.11/site-packages/torch/hub.py"));
         assert!(!is_of_torch("/v/lib/python3.11/site-packages/transformers/trainer.py"));
-        assert!(!is_of_torch("/work/torch/train.py"));
+        assert!(!is_of_torch("/srv/torch/train.py"));
     }
 }

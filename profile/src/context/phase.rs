@@ -158,7 +158,7 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
     phases
 }
 
-/// The facts of every frame of the tree, by its number. Web servers validate too: a Python function evaluates if work
+/// The facts of every frame, by its number. Web servers validate too: a Python function evaluates if work
 /// of a model is below it somewhere.
 fn facts(profile: &Profile) -> Vec<FrameFacts> {
     let nodes = 1..u32::try_from(profile.tree.len()).unwrap_or(u32::MAX);

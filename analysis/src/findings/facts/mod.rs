@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_folder_named_torch_may_be_the_programs_own() {
         let profile = text::parse(
-            "P a-1 / y /work/torch/train.py:main:9 / y /v/torch/nn/modules/module.py:Module._call_impl / n f 1",
+            "P a-1 / y /srv/torch/train.py:main:9 / y /v/torch/nn/modules/module.py:Module._call_impl / n f 1",
         )
         .unwrap();
         let facts = Facts::of(&profile, &profile, Nanos(0));

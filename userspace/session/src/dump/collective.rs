@@ -53,13 +53,10 @@ const OPERATIONS: &[&str] = &[
 /// The name of the operation that these frames, leaf first, are in: that of PyTorch if there is one, else that of the
 /// library.
 pub(super) fn of(frames: &[DumpedFrame]) -> Option<String> {
-    let named = |name: &str| Some(name.to_owned());
-    let python = frames.iter().find(|frame| is_of_pytorch(frame));
-    let native = || frames.iter().rev().filter(|frame| frame.kind == "native");
-    python.and_then(|frame| named(&frame.function)).or_else(|| {
-        let mut names = native().map(|frame| bare(&frame.function));
-        names.find(|name| is_of_library(name)).and_then(named)
-    })
+    let of_pytorch = frames.iter().find(|frame| is_of_pytorch(frame)).map(|frame| frame.function.as_str());
+    let native = frames.iter().rev().filter(|frame| frame.kind == "native");
+    let mut of_library = native.map(|frame| bare(&frame.function)).filter(|name| is_of_library(name));
+    of_pytorch.or_else(|| of_library.next()).map(str::to_owned)
 }
 
 fn is_of_pytorch(frame: &DumpedFrame) -> bool {
