@@ -22,6 +22,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     let (settings, external) = settings(arguments)?;
     Confinement::of_files(&[&arguments.profile], &arguments.output).enter_and_log();
     let opened = open::open(&arguments.profile)?;
+    arguments.selection.require_memory_for(&opened.profile)?;
     let shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     let rows = Selection::of(shown.metric).rows;
     let has_ranks = deepctx_storage::may_have_ranks(&arguments.profile);

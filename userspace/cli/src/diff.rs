@@ -10,7 +10,7 @@ use deepctx_storage::export::svg;
 
 use super::failure::{Completion, Failure, open_failure};
 use super::options::{DiffArgs, DiffFormat, DiffTable};
-use super::{open, output, selection};
+use super::{open, out_of_memory, output, selection};
 
 /// Maximum number of functions named per limit.
 const GROWN_MAX: usize = 5;
@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: &DiffArgs) -> Result<Completion, Failure> {
     let wholes = [&after, &before];
     let [before, after] = [&before, &after].map(|profile| selected.part_of(profile));
     selection::require_matches(&arguments.selection, &[&after, &before], &wholes)?;
+    out_of_memory::refuse_beyond_limit(before.tree.len().saturating_add(after.tree.len()))?;
     let comparison = diff::compare(&before, &after, &selection);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Text => render::text::write_comparison(&comparison.changes(arguments.limit), out),

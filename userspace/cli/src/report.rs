@@ -24,6 +24,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         );
     }
     let opened = open::open(&arguments.profile)?;
+    arguments.selection.require_memory_for(&opened.profile)?;
     let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
     let of_model = !arguments.model.table.is_empty();

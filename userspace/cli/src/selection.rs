@@ -13,7 +13,7 @@ use deepctx_profile::view::snapshot::device_was_busy;
 use deepctx_profile::view::{self, Pattern, Selection};
 
 use super::failure::Failure;
-use super::nearest;
+use super::{nearest, out_of_memory};
 
 /// Which frames to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -59,6 +59,17 @@ impl StoredSelectionArgs {
     /// The selected part of a profile and how to show it, with this many rows per table.
     pub(crate) fn selected(&self, shown: Selection, rows: usize) -> Selected {
         Selected { shown, filter: self.live.filter.clone(), path: self.path.clone(), rows }
+    }
+
+    /// Refuses a whole profile with too many calling contexts for the memory limit; a part of it may have fewer.
+    ///
+    /// # Errors
+    /// As of [`out_of_memory::refuse_beyond_limit`].
+    pub(crate) fn require_memory_for(&self, whole: &Profile) -> Result<(), Failure> {
+        match self.path.is_none() && self.live.filter.is_none() {
+            true => out_of_memory::refuse_beyond_limit(whole.tree.len()),
+            false => Ok(()),
+        }
     }
 
     /// The metric to open `selected` of a profile with: device time, as in the terminal view, if a device was busy with

@@ -25,7 +25,7 @@ use deepctx_tui::Options;
 use super::failure::{Completion, Failure};
 use super::files::{Files, Places, SourceFileSnapshots};
 use super::options::ViewArgs;
-use super::{open, screen, selection};
+use super::{open, out_of_memory, screen, selection};
 use deepctx_session::Status;
 
 /// Finer than for live snapshots, since each is computed once.
@@ -37,6 +37,7 @@ const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 /// The profile could not be opened or drawn.
 pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
+    out_of_memory::refuse_beyond_limit(opened.profile.tree.len())?;
     let mut request = arguments.tui.request(
         selection::selection_of(&arguments.selection, &[&opened.profile])?,
         arguments.selection.filter.clone(),
