@@ -82,7 +82,7 @@ impl DebugInfo {
             ModuleId::Content { .. } => None,
         };
         let most = if is_owned_by_us(own) { LINKED_BYTES_MAX } else { LINKED_BYTES_OF_OTHERS_MAX };
-        by_id.or_else(|| self.by_link(module, sections.debug_link.as_ref()?, most))
+        by_id.or_else(|| self.by_link(module, own, sections.debug_link.as_ref()?, most))
     }
 
     /// The build to request from servers: that of a file without debug information of its own and, so far, without a
@@ -154,14 +154,16 @@ impl DebugInfo {
     }
 
     /// Searches the same places as debuggers: beside the module, in `.debug` beside it, and below the debug folders.
-    /// A build-id decides if both files have one; otherwise the checksum, for files of at most `most` bytes.
-    fn by_link(&self, module: &Module, link: &DebugLink, most: u64) -> Option<LocatedDebugFile> {
+    /// A build-id decides if both files have one; otherwise the checksum, for files of at most `most` bytes. The path
+    /// of a module in a container may lead to a folder of the host here, which it could choose: that is not searched.
+    fn by_link(&self, module: &Module, own: &File, link: &DebugLink, most: u64) -> Option<LocatedDebugFile> {
         let name = OsStr::from_bytes(&link.name);
         let beside = Path::new(&**module.path()).parent().filter(|folder| folder.is_absolute())?;
         let below = beside.strip_prefix("/").ok()?;
         let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (path, false));
+        let near = near.into_iter().filter(|_| is_at(module.path(), own));
         let far = self.folders.iter().map(|folder| (folder.join(below).join(name), true));
-        near.into_iter().chain(far).find_map(|(path, trusted)| {
+        near.chain(far).find_map(|(path, trusted)| {
             let found = self.candidate(&path, trusted, None)?;
             if let (Some(wanted), Some(build)) = (module.facts().build_id, found.build) {
                 return if build == wanted { Some(found) } else { refuse(&path, "it is of another build") };
@@ -180,6 +182,13 @@ impl DebugInfo {
 fn refuse(path: &Path, because: &str) -> Option<LocatedDebugFile> {
     tracing::warn!(path = %path.display(), because, "a file with debug information is not used");
     None
+}
+
+/// Whether this path leads to this very file, as seen from here.
+fn is_at(path: &str, own: &File) -> bool {
+    let here = maps::open_path(Path::new(path)).ok().and_then(|file| file.metadata().ok());
+    here.zip(own.metadata().ok())
+        .is_some_and(|(here, own)| (here.dev(), here.ino()) == (own.dev(), own.ino()))
 }
 
 /// Whether the symbols of a separate file may be read.
@@ -218,6 +227,21 @@ fn checksum(file: &File, most: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_only_of_the_file_it_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("of container"), "own").unwrap();
+        std::fs::write(path("of host"), "own").unwrap();
+        std::fs::hard_link(path("of container"), path("another name")).unwrap();
+        let own = File::open(path("of container")).unwrap();
+        let leads = |name: &str| is_at(path(name).to_str().unwrap(), &own);
+        assert_eq!(
+            ["of container", "another name", "of host", "missing"].map(leads),
+            [true, true, false, false]
+        );
+    }
 
     #[test]
     fn a_linked_file_beyond_the_bound_is_not_read() {
