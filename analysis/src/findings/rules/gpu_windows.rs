@@ -20,8 +20,9 @@ pub(super) const MIN_SECONDS: Parameter =
 pub(super) const NEARLY_ALL: f64 = 0.95;
 
 /// Minimum share of the machine's readings that a GPU must have answered, percent: this excludes a driver that starts
-/// late.
-const READINGS_MIN_PERCENT: f64 = 90.0;
+/// late. A window without a reading is like one of an idle GPU, so they must be fewer than the 5 % by which rules tell
+/// that a GPU is often idle.
+const READINGS_MIN_PERCENT: f64 = 96.0;
 
 /// Utilization of active GPUs, and of the CPUs, in percent, by time window.
 pub(super) struct Utilization {
