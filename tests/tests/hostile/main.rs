@@ -10,7 +10,6 @@ mod changing_user;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod command_user;
-mod crafted;
 mod device_code_reader;
 #[path = "../documented/mod.rs"]
 mod documented;
@@ -25,7 +24,6 @@ mod owners;
 mod perf_maps;
 mod planted_links;
 mod probe_sites;
-mod profiles;
 mod python_objects;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 #[path = "../simulated/mod.rs"]

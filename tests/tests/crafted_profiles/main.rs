@@ -4,13 +4,19 @@
 //! command that opens profiles. Because: profiles are passed on, and are opened with `sudo`. Does not: try random bytes
 //! (`tests/fuzz-targets`).
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
+mod crafted;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::cli_support::{binary, stderr};
-use super::crafted::{Cells, CraftedProfile};
+use cli_support::{binary, stderr};
+use crafted::{Cells, CraftedProfile};
 
 /// Memory limit of each command: that of a machine with twice as much.
 const KIBIBYTES: u64 = 1 << 20;
@@ -155,7 +161,7 @@ fn callers_in_circles_kill_no_command() {
 
 #[test]
 fn more_contexts_than_memory_end_in_a_sentence() {
-    let stored = CraftedProfile::new().nodes(1..16 * MILLION, |n| n - 1).value(7, 1).written();
+    let stored = CraftedProfile::new().nodes(1..18 * MILLION, |n| n - 1).value(7, 1).written();
     assert!(fs::metadata(stored.join("nodes")).unwrap().len() < 1 << 20, "it is a bomb");
     let output = bounded(&["report", stored.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
